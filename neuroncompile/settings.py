@@ -1,0 +1,201 @@
+"""Where things are and who we are: flags, environment and one file, resolved once.
+
+Precedence for every value: flag, then environment, then the settings file, then default.
+The settings file is `$XDG_CONFIG_HOME/neuroncompile/settings.toml` (`~/.config/…`), with the
+keys of `FILE_KEYS`. Every command takes the same `Settings`, so `build`, `run` and `store`
+can never look into different stores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuroncompile.errors import ConfigError, UsageError, nearest
+
+__all__ = ["ENVIRONMENT", "FILE_KEYS", "HubSettings", "Settings", "load_settings"]
+
+ENVIRONMENT = {
+    "NEURONCOMPILE_STORE": "directory of the artifact store",
+    "NEURONCOMPILE_JOBS": "how many compilers may run at once",
+    "NEURONCOMPILE_TOOLCHAIN": "toolchain name or frozen file, as --toolchain",
+    "NEURONCOMPILE_SETTINGS": "settings file instead of the default one",
+}
+"""Variables of ours that are read; any other NEURONCOMPILE_* is reported as misspelt."""
+
+FILE_KEYS = {"store": str, "jobs": int, "toolchain": str, "offline": bool}
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """Hugging Face Hub access, from the variables its own client reads."""
+
+    endpoint: str
+    cache: Path
+    token: str | None = field(default=None, repr=False)  # never printed, logged or stored
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One process's resolved settings.
+
+    Attributes:
+        store: root directory of the store (holds `v1/`, `models/`, `inputs/`).
+        store_origin: where `store` came from, in words for a person.
+        offline: no network at all.
+        hub: Hugging Face Hub access.
+        jobs: parallel compilers, or None for one per available core.
+        toolchain: toolchain name or file from the environment or the settings file.
+        warnings: what was wrong but not fatal (misspelt variables).
+    """
+
+    store: Path
+    store_origin: str
+    offline: bool
+    hub: HubSettings
+    jobs: int | None = None
+    toolchain: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def load_settings(
+    *,
+    store: str | Path | None = None,
+    offline: bool = False,
+    jobs: int | None = None,
+    toolchain: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Resolve settings from flags, the environment and the settings file.
+
+    Raises:
+        UsageError: the settings file is malformed or has an unknown key.
+        ConfigError: a value is not legal (`jobs` below 1).
+    """
+    env = os.environ if environ is None else environ
+    file = _settings_file(env)
+    root, origin = _store_root(store, env, file)
+    jobs = _jobs(jobs, env, file)
+    return Settings(
+        store=root,
+        store_origin=origin,
+        offline=offline or _truthy(env.get("HF_HUB_OFFLINE")) or bool(file.get("offline", False)),
+        hub=_hub(env),
+        jobs=jobs,
+        toolchain=toolchain or env.get("NEURONCOMPILE_TOOLCHAIN") or _text(file.get("toolchain")),
+        warnings=tuple(_misspelt(env)),
+    )
+
+
+def _store_root(
+    flag: str | Path | None, env: Mapping[str, str], file: Mapping[str, object]
+) -> tuple[Path, str]:
+    if flag:
+        return Path(flag).expanduser().absolute(), "--store"
+    if env.get("NEURONCOMPILE_STORE"):
+        return Path(env["NEURONCOMPILE_STORE"]).expanduser().absolute(), "NEURONCOMPILE_STORE"
+    if file.get("store"):
+        return Path(str(file["store"])).expanduser().absolute(), "settings file"
+    if env.get("XDG_CACHE_HOME"):
+        return Path(env["XDG_CACHE_HOME"]).absolute() / "neuroncompile", "XDG_CACHE_HOME"
+    return _home(env) / ".cache" / "neuroncompile", "default"
+
+
+def _jobs(flag: int | None, env: Mapping[str, str], file: Mapping[str, object]) -> int | None:
+    value: object = flag if flag is not None else env.get("NEURONCOMPILE_JOBS") or file.get("jobs")
+    if value is None:
+        return None
+    try:
+        jobs = int(str(value))
+    except ValueError:
+        jobs = 0
+    if jobs < 1:
+        raise ConfigError(
+            f"jobs is {value!r}; it must be a whole number of at least 1",
+            field="jobs",
+            value=value,
+            legal=">= 1",
+            hint="use --jobs N or unset NEURONCOMPILE_JOBS",
+        )
+    return jobs
+
+
+def _hub(env: Mapping[str, str]) -> HubSettings:
+    home = env.get("HF_HOME")
+    if not home:
+        home = str(Path(env.get("XDG_CACHE_HOME") or _home(env) / ".cache") / "huggingface")
+    root = Path(home).expanduser()
+    cache = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or str(root / "hub")
+    token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN") or None
+    if token is None and not _truthy(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+        path = Path(env.get("HF_TOKEN_PATH") or root / "token")
+        try:
+            token = path.read_text().strip() or None
+        except OSError:
+            token = None
+    return HubSettings(
+        endpoint=(env.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/"),
+        cache=Path(cache).expanduser(),
+        token=token.strip() if token else None,
+    )
+
+
+def _settings_file(env: Mapping[str, str]) -> dict[str, object]:
+    if env.get("NEURONCOMPILE_SETTINGS"):
+        path, required = Path(env["NEURONCOMPILE_SETTINGS"]).expanduser(), True
+    else:
+        base = env.get("XDG_CONFIG_HOME")
+        root = Path(base) if base else _home(env) / ".config"
+        path, required = root / "neuroncompile" / "settings.toml", False
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        if required:
+            raise UsageError(
+                f"settings file {path} cannot be read: {error.strerror}",
+                hint="fix or unset NEURONCOMPILE_SETTINGS",
+            ) from None
+        return {}
+    import tomllib  # 18 ms that a host without a settings file does not pay
+
+    try:
+        values = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"settings file {path}: {error}", hint=f"edit {path}") from None
+    for key, value in values.items():
+        if key not in FILE_KEYS:
+            near = nearest(key, FILE_KEYS)
+            raise UsageError(
+                f"settings file {path}: unknown key {key!r}",
+                hint=f"did you mean {near!r}?" if near else f"legal keys: {', '.join(FILE_KEYS)}",
+            )
+        if type(value) is not FILE_KEYS[key]:
+            raise UsageError(
+                f"settings file {path}: {key} must be {FILE_KEYS[key].__name__}",
+                hint=f"edit {path}",
+            )
+    return values
+
+
+def _misspelt(env: Mapping[str, str]) -> list[str]:
+    found = []
+    for name in sorted(env):
+        if name.startswith("NEURONCOMPILE_") and name not in ENVIRONMENT:
+            near = nearest(name, ENVIRONMENT)
+            tail = f"; did you mean {near}?" if near else ""
+            found.append(f"{name} is set but nothing reads it{tail}")
+    return found
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    return Path(env["HOME"]) if env.get("HOME") else Path.home()
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _truthy(value: str | None) -> bool:
+    return (value or "").strip().upper() in {"1", "ON", "YES", "TRUE"}
