@@ -1,0 +1,62 @@
+"""A recipe as data: what one TOML file, its parents included, asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.hardware.targets import Target, parse_target
+
+__all__ = ["Recipe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A loaded recipe; every table is empty when the file has none.
+
+    Attributes:
+        name: the file's stem, for people and origins.
+        path: the file; `parents` are the files it extends, nearest first.
+        model_ref: `[model] ref`, a reference as on the command line, or None.
+        revision: `[model] revision`.
+        digests: `[model] digests`, "wheel" and "file" → "sha256:…".
+        facts: `[model] facts`, a config.json subset that dry runs need no model for.
+        target_table: `[target]` as written; `target` reads it.
+        config: `[config]`, NxDI keywords and nested tables.
+        matrix: `[matrix]`, dotted name → values.
+        toolchain: `[toolchain]`, `sdk` or package versions.
+        draft: `[draft]`, like `[model]` plus `config`.
+        adapters: `[adapters.NAME]`.
+        golden: `[golden]`, prompts and answers that `verify` compares.
+    """
+
+    name: str
+    path: Path
+    parents: tuple[Path, ...]
+    model_ref: str | None
+    revision: str | None
+    digests: Mapping[str, str]
+    facts: Mapping[str, Any]
+    target_table: Mapping[str, Any]
+    config: Mapping[str, Any]
+    matrix: Mapping[str, tuple[Any, ...]]
+    toolchain: Mapping[str, str]
+    draft: Mapping[str, Any]
+    adapters: Mapping[str, Mapping[str, Any]]
+    golden: Mapping[str, Any]
+
+    @property
+    def target(self) -> Target | None:
+        """The target asked for, or None when the recipe leaves it open.
+
+        Raises:
+            ConfigError: unknown platform, instance, level or LNC.
+        """
+        text = self.target_table.get("instance") or self.target_table.get("platform")
+        if text is None:
+            return None
+        return parse_target(
+            text, lnc=self.target_table.get("lnc"), isa=self.target_table.get("isa")
+        )
