@@ -23,7 +23,9 @@ Examples:
 
 FREEZE = """Write a toolchain's exact versions to a file.
 
-A host without any compiler computes the same keys from that file:
+A host without any compiler computes the same keys from that file.
+
+Examples:
 
 \b
   neuroncompile toolchain freeze -o cpu.toml

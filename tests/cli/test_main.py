@@ -1,0 +1,101 @@
+"""What the command line accepts, refuses and explains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from neuroncompile import __version__
+from neuroncompile.cli import COMMANDS, arrange, main
+
+
+def all_commands() -> list[list[str]]:
+    return [
+        ["build"],
+        ["run"],
+        ["explain"],
+        ["store", "ls"],
+        ["store", "show"],
+        ["store", "path"],
+        ["recipes", "ls"],
+        ["recipes", "show"],
+        ["toolchain", "show"],
+        ["toolchain", "freeze"],
+        ["targets", "ls"],
+    ]
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert f"neuroncompile {' '.join(command)}" in text
+
+
+def test_top_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n  {name} " in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"neuroncompile {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["buld"], "did you mean 'neuroncompile build'?"),
+        (["build"], "Missing argument 'MODEL'"),
+        (["build", "m", "--seqlen", "3"], "No such option"),
+        (["build", "m", "--batch-size", "four"], "is not a valid int"),
+        (["store", "lst"], "No such command 'lst'"),
+        (["build", "m", "n"], "unexpected extra argument"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_what_the_parser_refuses_is_exit_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+    assert main([*argv, "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 2
+    assert document["error"]["type"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("given", "arranged"),
+    [
+        (["build", "m", "--json"], ["--json", "build", "m"]),
+        (["build", "m", "--store", "d", "-q"], ["--store", "d", "-q", "build", "m"]),
+        (["build", "m", "--store=d"], ["--store", "d", "build", "m"]),
+        (["build", "m", "--seq_len", "9"], ["build", "m", "--seq-len", "9"]),
+        (["build", "m", "--seq_len=9"], ["build", "m", "--seq-len=9"]),
+        (["run", "m", "--", "--json"], ["run", "m", "--", "--json"]),
+        (["build", "m", "--set", "a_b=c_d"], ["build", "m", "--set", "a_b=c_d"]),
+    ],
+)
+def test_arrange(given: list[str], arranged: list[str]) -> None:
+    assert arrange(given) == arranged
+
+
+def test_help_is_light() -> None:
+    heavy = ["torch", "transformers", "numpy", "pydantic", "rich", "asyncio", "urllib3"]
+    code = (
+        "import sys; from neuroncompile.cli import main; main(['build', '--help']); "
+        f"print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
