@@ -16,7 +16,7 @@ class Value:
     """One effective value.
 
     Attributes:
-        value: JSON-like (numbers, strings, booleans, None, lists); never a mapping.
+        value: JSON-like; a mapping only where NxDI takes a free-form table.
         origin: the layer in words for a person: "default", "default, derived from seq_len",
             "model", "recipe smollm2-135m", "environment NEURON_LOGICAL_NC_CONFIG",
             "flag --seq-len", "--set".

@@ -193,7 +193,9 @@ def parse_target(text: str, *, lnc: int | None = None, isa: str | None = None) -
     platform = instance.platform if instance else name
     if platform not in CHIPS or level or isa:
         raise _unknown_target(text)
-    target = Target(platform, lnc=CHIPS[platform].lnc[0], instance=instance and instance.name)
+    target = Target(
+        platform, lnc=CHIPS[platform].lnc[0], instance=instance.name if instance else None
+    )
     return target if lnc is None else target.with_lnc(lnc)
 
 
