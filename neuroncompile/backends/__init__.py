@@ -1,0 +1,1 @@
+"""What turns a spec into files and files into an engine: one package a backend."""
