@@ -1,0 +1,157 @@
+"""Specs: everything that can change an output, and its SHA-256 as the name of that output.
+
+    {"schema":1,"kind","backend","model":{…},"neuron":{…},"compiler":{"args":[],"env":{}},
+     "optlevel","target":{…},"toolchain":{…}}
+
+A spec is the config blob of its OCI manifest, so anyone can check name → spec → bytes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuroncompile.keys.canonical import canonical, canonical_bytes, digest_of
+from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS, without
+
+__all__ = ["SCHEMA", "compile_spec", "compiler_flags", "graph_spec", "pack_spec", "spec_key"]
+
+SCHEMA = 1
+
+_WRAPPER_OPTIONS = ("--cache_dir", "--log_level", "--no_cache", "--retry_failed_compilation")
+
+
+def compile_spec(
+    *,
+    backend: str,
+    model: Mapping[str, Any],
+    neuron: Mapping[str, Any],
+    compiler: Mapping[str, Any],
+    optlevel: str | None,
+    target: Mapping[str, Any],
+    toolchain: Mapping[str, Any],
+    fused_speculation: bool = False,
+) -> dict[str, Any]:
+    """The spec of one program.
+
+    Args:
+        model: normalised Hugging Face config (`models.architecture.normalise`).
+        neuron: effective NxDI keywords, defaults resolved.
+        compiler: `{"args": […], "env": {…}}`.
+        target: the compiler's target, e.g. `{"platform": "trn2", "lnc": 2}`.
+        toolchain: package → version.
+        fused_speculation: `pad_token_id` is then a constant of the graph.
+    """
+    return _spec(
+        kind="compile",
+        backend=backend,
+        model=without(model, MODEL_EXCLUSIONS, fused_speculation=fused_speculation),
+        neuron=without(neuron, NEURON_EXCLUSIONS),
+        compiler=compiler,
+        optlevel=optlevel,
+        target=target,
+        toolchain=toolchain,
+    )
+
+
+def graph_spec(
+    *,
+    submodel: str,
+    region: str,
+    batch: int,
+    bucket: int,
+    cache_length: int,
+    model: Mapping[str, Any],
+    dtype: str,
+    target: Mapping[str, Any],
+    toolchain: Mapping[str, Any],
+    optlevel: str | None,
+    **more: Any,
+) -> dict[str, Any]:
+    """The spec of one cpu graph: only what this region of this submodel reads.
+
+    Args:
+        submodel: "context_encoding_model" or "token_generation_model".
+        region: "layer", "edge" or "whole".
+        batch: rows of the graph.
+        bucket: tokens (context encoding) or attended cache length (token generation).
+        cache_length: length of a cache slot.
+        model: the fields the region reads; never bucket lists, layer count or index.
+        dtype: of the weights.
+        more: further shape facts of the region (e.g. cache slots).
+    """
+    return _spec(
+        kind="graph",
+        backend="cpu",
+        submodel=submodel,
+        region=region,
+        batch=batch,
+        bucket=bucket,
+        cache_length=cache_length,
+        model=model,
+        dtype=dtype,
+        target=target,
+        toolchain=toolchain,
+        optlevel=optlevel,
+        **more,
+    )
+
+
+def pack_spec(
+    *,
+    sources: Mapping[str, str],
+    layout: str,
+    dtype: str,
+    quantization: str | None,
+    toolchain: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The spec of derived weights.
+
+    Args:
+        sources: file name → SHA-256. The names are for people; only digests enter, sorted.
+        layout: version of names, order and format of the result.
+        dtype: of the result.
+        quantization: scheme, or None.
+        toolchain: versions that change the result's bytes.
+    """
+    return _spec(
+        kind="pack",
+        sources=sorted(digest.removeprefix("sha256:") for digest in sources.values()),
+        layout=layout,
+        dtype=dtype,
+        quantization=quantization,
+        toolchain=toolchain,
+    )
+
+
+def spec_key(spec: Mapping[str, Any]) -> str:
+    """SHA-256 of the spec's canonical bytes, 64 hex digits."""
+    return digest_of(canonical_bytes(spec))
+
+
+def compiler_flags(text: str | Sequence[str]) -> list[str]:
+    """NEURON_CC_FLAGS as a key sees them.
+
+    Spacing and order do not matter; options of the caching wrapper (`--cache_dir`,
+    `--log_level`, `--no_cache`, `--retry_failed_compilation`) do not reach the compiler.
+    `--option value` and `--option=value` are one spelling.
+    """
+    words = shlex.split(text) if isinstance(text, str) else list(text)
+    flags: list[str] = []
+    i = 0
+    while i < len(words):
+        word = words[i]
+        following = words[i + 1] if i + 1 < len(words) else None
+        if word.startswith("--") and "=" not in word and following and following[0] != "-":
+            word = f"{word}={following}"
+            i += 1
+        i += 1
+        if word.split("=", 1)[0] not in _WRAPPER_OPTIONS:
+            flags.append(word)
+    return sorted(flags)
+
+
+def _spec(**sections: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = canonical({"schema": SCHEMA, **sections})
+    return spec
