@@ -125,9 +125,18 @@ NEURON_EXCLUSIONS: dict[str, Exclusion] = {
 
 
 def without(
-    config: Mapping[str, Any], table: Mapping[str, Exclusion], *, fused_speculation: bool = False
+    config: Mapping[str, Any],
+    table: Mapping[str, Exclusion],
+    *,
+    nested: bool = False,
+    fused_speculation: bool = False,
 ) -> dict[str, Any]:
-    """`config` less what `table` excludes, nested mappings included."""
+    """`config` less what `table` excludes.
+
+    Args:
+        nested: in nested mappings too. Right for NxDI keywords, whose names mean one thing at
+            any depth; wrong for a model's config, where an inner `top_k` may be a router's.
+    """
     kept: dict[str, Any] = {}
     for name, value in config.items():
         exclusion = table.get(name)
@@ -135,7 +144,7 @@ def without(
             fused_speculation and exclusion.unless == "fused_speculation"
         ):
             continue
-        if isinstance(value, Mapping):
-            value = without(value, table, fused_speculation=fused_speculation)
+        if nested and isinstance(value, Mapping):
+            value = without(value, table, nested=True, fused_speculation=fused_speculation)
         kept[name] = value
     return kept

@@ -47,7 +47,7 @@ def compile_spec(
         kind="compile",
         backend=backend,
         model=without(model, MODEL_EXCLUSIONS, fused_speculation=fused_speculation),
-        neuron=without(neuron, NEURON_EXCLUSIONS),
+        neuron=without(neuron, NEURON_EXCLUSIONS, nested=True),
         compiler=compiler,
         optlevel=optlevel,
         target=target,
@@ -133,7 +133,8 @@ def spec_key(spec: Mapping[str, Any]) -> str:
 def compiler_flags(text: str | Sequence[str]) -> list[str]:
     """NEURON_CC_FLAGS as a key sees them.
 
-    Spacing and order do not matter; options of the caching wrapper (`--cache_dir`,
+    Spacing and the order of different options do not matter (of one option given twice the
+    later wins, so that order is kept); options of the caching wrapper (`--cache_dir`,
     `--log_level`, `--no_cache`, `--retry_failed_compilation`) do not reach the compiler.
     `--option value` and `--option=value` are one spelling.
     """
@@ -149,7 +150,12 @@ def compiler_flags(text: str | Sequence[str]) -> list[str]:
         i += 1
         if word.split("=", 1)[0] not in _WRAPPER_OPTIONS:
             flags.append(word)
-    return sorted(flags)
+    return sorted(flags, key=_option)
+
+
+def _option(flag: str) -> str:
+    """`-O2` → `-O`, `--lnc=2` → `--lnc`."""
+    return flag.split("=", 1)[0] if flag.startswith("--") else flag[:2]
 
 
 def _spec(**sections: Any) -> dict[str, Any]:
