@@ -12,7 +12,6 @@ from typing import Any
 from neuroncompile.config.heads import shard_heads
 from neuroncompile.config.toolchain import Toolchain
 from neuroncompile.config.values import NeuronConfig
-from neuroncompile.config.windows import check_windows
 from neuroncompile.errors import ConfigError
 from neuroncompile.hardware.targets import INSTANCES, Target, legal_tp_degrees
 
@@ -43,7 +42,9 @@ def check_config(
     target = target or config.target
     warnings = [line for rule in RULES for line in rule(config, model, target)]
     warnings += _heads(config, model, allow_head_padding)
-    if toolchain is not None:
+    if toolchain is not None and not target.is_cpu:
+        from neuroncompile.config.windows import check_windows
+
         warnings += check_windows(
             config, family=model.get("model_type"), target=target, packages=toolchain.packages
         )

@@ -8,13 +8,12 @@ and costs the cache the ratio of the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Heads", "shard_heads"]
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(NamedTuple):
     """Head counts of the model and of the compiled program, over all ranks."""
 
     tp_degree: int

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.hardware.targets import Target, parse_target
 
 __all__ = ["Recipe"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """A loaded recipe; every table is empty when the file has none.
 
     Attributes:

@@ -9,7 +9,6 @@ model, a new platform or instance its target, and a new `sdk` its versions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -112,8 +111,7 @@ def expand(recipe: Recipe) -> Iterator[Recipe]:
                 value = {part: value}
             tables = _merge(tables, value)
         model = tables.get("model", {})
-        yield replace(
-            recipe,
+        yield recipe._replace(
             name=f"{recipe.name}[{label}]",
             matrix={},
             model_ref=model.get("ref", recipe.model_ref),

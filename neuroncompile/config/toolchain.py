@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.config.recipe import Recipe
 from neuroncompile.errors import ToolchainError, nearest
@@ -55,8 +54,7 @@ PACKAGES = (
 """Names a recipe may pin, beside our own; a frozen file may hold others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     """Versions that identify a compiler.
 
     Attributes:
@@ -71,7 +69,7 @@ class Toolchain:
     backend: str
     packages: Mapping[str, str]
     python: str | None = None
-    origin: str = field(default="", compare=False)
+    origin: str = ""
 
     def spec(self) -> dict[str, str]:
         """The `toolchain` member of a spec: versions only."""

@@ -7,8 +7,7 @@ toolchain is its packages, whatever it is called.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ConfigError
 from neuroncompile.hardware.targets import Target
@@ -32,8 +31,7 @@ NXDI_SDK = {
 NEWEST = (99, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """One known limit.
 
     Attributes:

@@ -4,6 +4,9 @@ A target is a CPU instruction-set level (`cpu`, `cpu:x86-64-v3`) or a Neuron chi
 also spelt as an EC2 instance (`trn2.48xlarge`) when topology matters. The instance never
 enters a key: the compiler sees the chip and its logical-core setting (LNC) only.
 
+Records are named tuples rather than dataclasses: a build that hits the store imports this, and a
+dataclass costs it a millisecond.
+
 Figures are from the AWS Neuron documentation (aws-neuron-sdk 2.32: about-neuron/arch,
 libraries/nxd-inference/developer_guides/feature-guide.rst); `Instance.confidence` marks the
 ones that are not.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from neuroncompile.errors import ConfigError, nearest
 
@@ -32,8 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(NamedTuple):
     """One Neuron device.
 
     Attributes:
@@ -49,8 +51,7 @@ class Chip:
     hbm_gib: int
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """One EC2 instance type; memory in GiB."""
 
     name: str
@@ -120,8 +121,7 @@ _TP_DEGREES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What a program is compiled for.
 
     Attributes:
@@ -173,7 +173,7 @@ class Target:
                 if legal
                 else "leave logical_nc_config out for cpu",
             )
-        return replace(self, lnc=lnc)
+        return self._replace(lnc=lnc)
 
 
 def parse_target(text: str, *, lnc: int | None = None, isa: str | None = None) -> Target:
