@@ -1,0 +1,1 @@
+"""The embedded target: torch.export and AOTInductor, run without torch's Python."""
