@@ -1,0 +1,34 @@
+"""A model known only by a recipe's facts: enough for a dry run, nothing to load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuroncompile.models.architecture import architecture_of, normalise
+from neuroncompile.models.pinned import PinnedModel
+
+__all__ = ["from_facts"]
+
+
+def from_facts(facts: Mapping[str, Any], name: str) -> PinnedModel:
+    """A pinned model without files from `[model] facts`, a subset of config.json.
+
+    Raises:
+        ModelError: the facts name no supported architecture.
+    """
+    architecture_of(facts)
+    dtype = normalise(facts).get("dtype")
+    return PinnedModel(
+        reference=name,
+        source="facts",
+        name=name,
+        revision=None,
+        config=dict(facts),
+        generation_config={},
+        tokenizer_dir=None,
+        weights=(),
+        weights_format="none",
+        dtype=dtype if isinstance(dtype, str) else None,
+        chat_template=None,
+    )

@@ -1,0 +1,123 @@
+"""The model families, by the class names and `model_type`s of their Hugging Face configs.
+
+Every family names NxD Inference's class, as listed in its `utils/constants.py` (0.9.0); the
+class is only ever imported in a Neuron toolchain. The cpu target runs the families marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroncompile.errors import ModelError, nearest
+
+__all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One supported Hugging Face class.
+
+    Attributes:
+        name: class name in `architectures` of config.json.
+        family: our name, which is NxDI's.
+        nxdi: NxD Inference's "module:Class".
+        cpu: whether the cpu target runs it.
+        model_types: legal `model_type`s; the first is the usual one.
+    """
+
+    name: str
+    family: str
+    nxdi: str
+    cpu: bool
+    model_types: tuple[str, ...]
+
+
+def _architecture(
+    name: str, family: str, nxdi: str, *model_types: str, cpu: bool = False
+) -> Architecture:
+    module = f"neuronx_distributed_inference.models.{family}.modeling_{family}"
+    return Architecture(name, family, f"{module}:{nxdi}", cpu, model_types or (family,))
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    a.name: a
+    for a in (
+        _architecture("LlamaForCausalLM", "llama", "NeuronLlamaForCausalLM", cpu=True),
+        _architecture("MistralForCausalLM", "mistral", "NeuronMistralForCausalLM", cpu=True),
+        _architecture("Qwen2ForCausalLM", "qwen2", "NeuronQwen2ForCausalLM", cpu=True),
+        _architecture("Qwen3ForCausalLM", "qwen3", "NeuronQwen3ForCausalLM", cpu=True),
+        _architecture("Qwen3MoeForCausalLM", "qwen3_moe", "NeuronQwen3MoeForCausalLM"),
+        _architecture("MixtralForCausalLM", "mixtral", "NeuronMixtralForCausalLM"),
+        _architecture("DbrxForCausalLM", "dbrx", "NeuronDbrxForCausalLM"),
+        _architecture("GptOssForCausalLM", "gpt_oss", "NeuronGptOssForCausalLM"),
+        _architecture("Gemma3ForCausalLM", "gemma3", "NeuronGemma3ForCausalLM", "gemma3_text"),
+        _architecture("Gemma3ForConditionalGeneration", "gemma3", "NeuronGemma3ForCausalLM"),
+        _architecture("Llama4ForCausalLM", "llama4", "NeuronLlama4ForCausalLM", "llama4_text"),
+        _architecture("Llama4ForConditionalGeneration", "llama4", "NeuronLlama4ForCausalLM"),
+        _architecture("MllamaForConditionalGeneration", "mllama", "NeuronMllamaForCausalLM"),
+        _architecture(
+            "LlavaForConditionalGeneration", "pixtral", "NeuronPixtralForCausalLM", "llava"
+        ),
+        _architecture("Qwen2VLForConditionalGeneration", "qwen2_vl", "NeuronQwen2VLForCausalLM"),
+        _architecture("Qwen3VLForConditionalGeneration", "qwen3_vl", "NeuronQwen3VLForCausalLM"),
+    )
+}
+"""Hugging Face class name → architecture."""
+
+
+def architecture_of(config: Mapping[str, Any]) -> Architecture:
+    """The architecture a config.json asks for.
+
+    The first supported entry of `architectures`; where there is none at all, `model_type`.
+
+    Raises:
+        ModelError: nothing supported is named, or the two fields contradict each other, in
+            which case transformers would follow `model_type` and others the class name.
+    """
+    names = config.get("architectures")
+    model_type = config.get("model_type")
+    if isinstance(names, str):
+        names = [names]
+    if names is not None and not (
+        isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
+    ):
+        raise ModelError(
+            "architectures in config.json is not a list of class names",
+            hint=f"legal names: {', '.join(ARCHITECTURES)}",
+            details={"architectures": repr(names)},
+        )
+    if not names:
+        return _by_model_type(model_type)
+    found = next((ARCHITECTURES[n] for n in names if n in ARCHITECTURES), None)
+    if found is None:
+        raise _unsupported(f"architecture {', '.join(names)} is not supported", names[0])
+    if model_type is not None and model_type not in found.model_types:
+        raise ModelError(
+            f"config.json contradicts itself: architecture {found.name} with model_type "
+            f"{model_type!r}",
+            hint=f"set model_type to {found.model_types[0]!r}, if that is what the model is",
+            details={"architectures": list(names), "model_type": model_type},
+        )
+    return found
+
+
+def _by_model_type(model_type: object) -> Architecture:
+    if model_type is None:
+        raise _unsupported("config.json names neither architectures nor model_type", None)
+    for architecture in ARCHITECTURES.values():
+        if model_type in architecture.model_types:
+            return architecture
+    raise _unsupported(f"model_type {model_type!r} is not supported", str(model_type))
+
+
+def _unsupported(message: str, name: str | None) -> ModelError:
+    families = list(dict.fromkeys(a.family for a in ARCHITECTURES.values()))
+    near = None
+    if name is not None:
+        near = nearest(name, [*ARCHITECTURES, *families])
+    hint = f"supported families: {', '.join(families)}"
+    if near is not None:
+        hint = f"the nearest supported one is {near}; {hint}"
+    return ModelError(message, hint=hint, details={"supported": families, "nearest": near})
