@@ -1,0 +1,166 @@
+"""The decoding loop: continuous batching over the slots of one engine.
+
+    while there is work:
+        admit     waiting prompts into free slots, one context encoding each
+        step      one token for every running sequence
+        collect   text, stops, lengths; a finished sequence frees its slot
+
+Prompts join and leave at any step. A sequence's tokens depend on its own prompt and parameters
+alone: rows are fed in slot order whatever order they arrived in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from neuroncompile.runtime.engine import Engine
+from neuroncompile.runtime.requests import Completion, Event, Request, check_lengths
+from neuroncompile.runtime.sampling import draw
+from neuroncompile.runtime.stop import StopMatcher
+from neuroncompile.runtime.tokenizer import TextStream, Tokenizer
+
+__all__ = ["Generator"]
+
+
+class InFlight:
+    """One request in flight."""
+
+    __slots__ = (
+        "began",
+        "first",
+        "index",
+        "limit",
+        "request",
+        "shown",
+        "slot",
+        "stops",
+        "stream",
+        "tokens",
+    )
+
+    def __init__(self, index: int, request: Request, tokenizer: Tokenizer, seq_len: int) -> None:
+        self.index, self.request = index, request
+        fits = seq_len - len(request.prompt_ids)
+        self.limit = min(fits, request.params.max_new_tokens or fits)
+        self.stream = TextStream(tokenizer)
+        self.stops = StopMatcher(request.params.stop)
+        self.tokens: list[int] = []
+        self.shown: list[str] = []
+        self.slot = -1
+        self.began = self.first = 0.0
+
+    @property
+    def position(self) -> int:
+        """Where the next token will stand in the sequence."""
+        return len(self.request.prompt_ids) + len(self.tokens)
+
+
+class Generator:
+    """Decodes requests on one engine.
+
+    Args:
+        engine: a loaded program.
+        tokenizer: of the same model.
+        eos_token_ids: every id that ends a sequence.
+    """
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:
+        self.engine, self.tokenizer = engine, tokenizer
+        self.eos_token_ids = frozenset(eos_token_ids)
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Decode all requests; completions in the order of the requests."""
+        done = [event.completion for event in self.stream(requests) if event.completion]
+        return sorted(done, key=lambda completion: completion.index)
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[Event]:
+        """Decode all requests, giving text as it comes.
+
+        Raises:
+            PromptTooLongError: before the first step, for any of the prompts.
+        """
+        check_lengths(self.engine, requests)
+        seq_len = self.engine.seq_len
+        waiting = deque(InFlight(i, r, self.tokenizer, seq_len) for i, r in enumerate(requests))
+        submitted = time.perf_counter()
+        free = deque(range(self.engine.batch_size))
+        running: dict[int, InFlight] = {}
+        while waiting or running:
+            while waiting and free:
+                sequence = waiting.popleft()
+                sequence.began = submitted
+                sequence.slot = free.popleft()
+                running[sequence.slot] = sequence
+                event = self._collect(sequence, self._encode(sequence))
+                if event.completion is not None:
+                    free.append(running.pop(sequence.slot).slot)
+                yield event
+            batch = [running[slot] for slot in sorted(running)]
+            for sequence, token in zip(batch, self._step(batch), strict=True):
+                event = self._collect(sequence, token)
+                if event.completion is not None:
+                    free.append(running.pop(sequence.slot).slot)
+                yield event
+
+    def _encode(self, sequence: InFlight) -> int:
+        ids = np.array([sequence.request.prompt_ids], dtype=np.int64)
+        positions = np.arange(ids.shape[1], dtype=np.int64)[None]
+        logits = self.engine.forward(ids, positions, np.array([sequence.slot], dtype=np.int64))
+        return draw(logits, [sequence.request.params], [sequence.position])[0]
+
+    def _step(self, batch: Sequence[InFlight]) -> list[int]:
+        if not batch:
+            return []
+        ids = np.array([[s.tokens[-1]] for s in batch], dtype=np.int64)
+        positions = np.array([[s.position - 1] for s in batch], dtype=np.int64)
+        slots = np.array([s.slot for s in batch], dtype=np.int64)
+        logits = self.engine.forward(ids, positions, slots)
+        return draw(logits, [s.request.params for s in batch], [s.position for s in batch])
+
+    def _collect(self, sequence: InFlight, token: int) -> Event:
+        """Take up one token: its text, and whether it ends the sequence."""
+        sequence.tokens.append(token)
+        if len(sequence.tokens) == 1:
+            sequence.first = time.perf_counter()
+        if token in self.eos_token_ids:
+            return self._finish(sequence, "", "stop", token)
+        text, stop = sequence.stops.push(sequence.stream.push(token))
+        if stop is not None:
+            return self._finish(sequence, text, "stop", stop, flush=False)
+        if len(sequence.tokens) >= sequence.limit:
+            full = sequence.position >= self.engine.seq_len
+            return self._finish(sequence, text, "length", "seq_len" if full else "max_new_tokens")
+        sequence.shown.append(text)
+        return Event(sequence.index, text)
+
+    def _finish(
+        self, sequence: InFlight, text: str, reason: str, stop: int | str, *, flush: bool = True
+    ) -> Event:
+        if flush:
+            rest, late = sequence.stops.push(sequence.stream.flush())
+            text += rest
+            if late is not None:
+                reason, stop = "stop", late
+            else:
+                text += sequence.stops.flush()
+        sequence.shown.append(text)
+        after = len(sequence.tokens) - 1
+        now = time.perf_counter()
+        return Event(
+            sequence.index,
+            text,
+            Completion(
+                index=sequence.index,
+                prompt_tokens=len(sequence.request.prompt_ids),
+                tokens=tuple(sequence.tokens),
+                text="".join(sequence.shown),
+                finish_reason=reason,
+                stop_reason=stop,
+                ttft_s=sequence.first - sequence.began,
+                tpot_s=(now - sequence.first) / after if after else None,
+            ),
+        )

@@ -1,0 +1,86 @@
+"""What goes into the decoding loop and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neuroncompile.errors import ModelError, PromptTooLongError
+from neuroncompile.runtime.engine import Engine
+from neuroncompile.runtime.sampling import SamplingParams
+
+__all__ = ["Completion", "Event", "Request", "check_lengths"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt.
+
+    Attributes:
+        prompt_ids: token ids, at least one.
+        params: how to decode it.
+        label: how errors call it ("asks.jsonl, line 3"); "" for the only one.
+    """
+
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams = SamplingParams()
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer.
+
+    Attributes:
+        index: place of its request among those given.
+        prompt_tokens: tokens of the prompt.
+        tokens: ids of the answer, an end-of-sequence id included.
+        text: without special tokens, cut before a stop string.
+        finish_reason: "stop" (end of sequence or stop string) or "length".
+        stop_reason: the end-of-sequence id or stop string; for "length", which limit:
+            "max_new_tokens" or "seq_len".
+        ttft_s: seconds from submission to the first token.
+        tpot_s: mean seconds per token after the first; None for a single token.
+    """
+
+    index: int
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+    text: str
+    finish_reason: str
+    stop_reason: int | str
+    ttft_s: float
+    tpot_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A piece of one answer as it is decoded; `completion` comes with the last one."""
+
+    index: int
+    text: str
+    completion: Completion | None = None
+
+
+def check_lengths(engine: Engine, requests: Sequence[Request]) -> None:
+    """Refuse before the first step what cannot fit.
+
+    Raises:
+        PromptTooLongError: more prompt tokens than were compiled for, with both numbers.
+        ModelError: a prompt without tokens.
+    """
+    longest = min(engine.max_context_length, engine.seq_len - 1)
+    for request in requests:
+        count = len(request.prompt_ids)
+        where = f"{request.label}: " if request.label else ""
+        if count == 0:
+            raise ModelError(
+                f"{where}the prompt has no tokens", hint="give a prompt of at least one token"
+            )
+        if count > longest:
+            raise PromptTooLongError(
+                f"{where}the prompt has {count} tokens; this program takes at most {longest} "
+                f"(max_context_length {engine.max_context_length}, seq_len {engine.seq_len})",
+                hint=f"shorten it, or build with --seq-len above {count}",
+                details={"prompt_tokens": count, "limit": longest},
+            )
