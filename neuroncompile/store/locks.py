@@ -1,0 +1,196 @@
+"""Locks that save work: one builder a key, and readers apart from the collector.
+
+Nothing here is needed for correctness; a lock that does not hold costs a duplicate build. So
+`flock` may be missing or lie (some network file systems, gVisor): the holder's record in the
+lock file then tells other processes of the same host to wait.
+
+A lock file is never unlinked: a waiter that has it open would hold a lock on a nameless file
+while a newcomer locks a new one. The record is cleared on release, and the kernel drops the
+lock of a dead process. Only a child that inherited the descriptor by `fork` can keep a dead
+holder's lock; the record shows that too, and the next lock file in line (`<name>.1`) is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroncompile.store.durable import guarded, make_directory, write_all
+
+__all__ = ["Claim", "Holder", "claim", "shared", "wait_for"]
+
+POLL_SECONDS = 0.2
+_NOT_LOCKING = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
+_ORPHANED = 4  # lock files in line behind orphaned ones; then waiting is all that is left
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who builds a key: process, host, start (Unix time in seconds), and what."""
+
+    pid: int
+    host: str
+    started: float
+    what: str
+
+
+class Claim:
+    """A lock that this process holds until `release` or the end of the `with` block."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock up; again is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        with suppress(OSError):  # explicitly: a forked child may share the descriptor
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+def claim(root: Path, name: str, what: str) -> Claim | Holder | None:
+    """The lock `name` at once, else who holds it (None: held, but by whom is not known).
+
+    Raises:
+        StoreError: the lock file cannot be made or written.
+    """
+    holder: Holder | None = None
+    for turn in range(_ORPHANED):
+        with guarded(root, "cannot lock"):
+            make_directory(root / "locks")
+            path = root / "locks" / (f"{name}.{turn}" if turn else name)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                locked = _try_lock(descriptor)
+                holder, state = _record_of(descriptor)
+                if locked and state != "alive":
+                    os.ftruncate(descriptor, 0)
+                    os.lseek(descriptor, 0, os.SEEK_SET)
+                    write_all(descriptor, _record(what))
+                    return Claim(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        if locked or state != "dead":
+            break
+    return holder
+
+
+def wait_for(
+    root: Path, name: str, what: str, on_wait: Callable[[Holder, float], None] | None
+) -> Claim:
+    """The lock `name`, waiting for it as long as its holder lives.
+
+    Args:
+        on_wait: called about five times a second with the holder and the seconds waited.
+    """
+    began = time.monotonic()
+    while not isinstance(answer := claim(root, name, what), Claim):
+        if on_wait is not None and answer is not None:
+            on_wait(answer, time.monotonic() - began)
+        time.sleep(POLL_SECONDS)
+    return answer
+
+
+@contextmanager
+def shared(root: Path) -> Iterator[None]:
+    """The collector's lock, shared: nothing is deleted inside the block.
+
+    On a store that cannot be written there is no collector either, so nothing is locked.
+    """
+    try:
+        make_directory(root / "locks")
+        descriptor = os.open(root / "locks" / "gc", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        if error.errno not in _NOT_LOCKING:
+            raise
+    return True
+
+
+def _record(what: str) -> bytes:
+    pid = os.getpid()
+    record = {
+        "pid": pid,
+        "host": os.uname().nodename,
+        "started": time.time(),
+        "what": what,
+        "namespace": _pid_namespace(),
+        "ticks": _start_ticks(pid),
+    }
+    return json.dumps(record).encode()
+
+
+def _record_of(descriptor: int) -> tuple[Holder | None, str]:
+    """The holder in a lock file and its state: `alive`, `dead` or `unknown`.
+
+    The record of another host, or of a container with its own process ids, proves nothing; nor
+    does our own, left by a release that failed.
+    """
+    try:
+        record = json.loads(os.pread(descriptor, 65536, 0))
+        holder = Holder(
+            int(record["pid"]), str(record["host"]), float(record["started"]), str(record["what"])
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, "unknown"
+    here = holder.host == os.uname().nodename and record.get("namespace") == _pid_namespace()
+    ticks = record.get("ticks")
+    if not here or ticks is None or holder.pid == os.getpid():
+        return holder, "unknown"
+    return holder, "alive" if _start_ticks(holder.pid) == ticks else "dead"
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a living process began, in clock ticks since boot; None when it is gone.
+
+    Process ids are used again; the pair is not. A zombie is gone: it runs nothing.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
