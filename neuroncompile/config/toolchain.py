@@ -19,6 +19,7 @@ Named toolchains are such files in `$XDG_CONFIG_HOME/neuroncompile/toolchains/NA
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -198,7 +199,8 @@ def freeze(toolchain: Toolchain, path: Path) -> None:
         partial.write_text(frozen_text(toolchain), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise ToolchainError(
             f"{path} cannot be written: {error.strerror}", hint="name another file with --output"
         ) from None
@@ -302,7 +304,8 @@ def _accepts(asked: str, installed: str | None) -> bool:
 def _quote(text: str) -> str:
     import json
 
-    return json.dumps(text)  # a TOML basic string escapes as JSON does
+    # A TOML basic string escapes as JSON does, except for surrogate pairs and DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _bad_file(path: Path, reason: str, hint: str | None = None) -> ToolchainError:

@@ -191,8 +191,16 @@ def parse_target(text: str, *, lnc: int | None = None, isa: str | None = None) -
         return _cpu_target(level or isa)
     instance = INSTANCES.get(name)
     platform = instance.platform if instance else name
-    if platform not in CHIPS or level or isa:
+    if platform not in CHIPS or level:
         raise _unknown_target(text)
+    if isa is not None:
+        raise ConfigError(
+            f"target.isa is {isa!r}; {platform} has no CPU level",
+            field="target.isa",
+            value=isa,
+            legal=None,
+            hint="leave isa out, or choose platform cpu",
+        )
     target = Target(
         platform, lnc=CHIPS[platform].lnc[0], instance=instance.name if instance else None
     )
