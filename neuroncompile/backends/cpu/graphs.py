@@ -224,10 +224,7 @@ class Whole(nn.Module):
         given, caches = (rest[:0], rest[1:]) if self.encodes else (rest[:2], rest[2:])
         for index, layer in enumerate(self.layers):
             x = layer(x, cos, sin, *given, caches[2 * index], caches[2 * index + 1])
-        if self.encodes:
-            x = x[torch.arange(x.shape[0]), rest[0]]
-        else:
-            x = x[:, 0]
+        x = x[torch.arange(x.shape[0]), rest[0]] if self.encodes else x[:, 0]
         y: Tensor = self.edge(x)
         return y
 

@@ -1,0 +1,224 @@
+"""Compile graphs in child processes and yield each as it finishes."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from neuroncompile.backends.base import File, Graph
+from neuroncompile.backends.cpu.workdir import remove_leftover
+from neuroncompile.errors import CompileError, ToolchainError
+
+__all__ = ["check_toolchain", "compile_graphs"]
+
+MEDIA_TYPES = {".so": "application/x-sharedlib", ".json": "application/json"}
+
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CXX", "CPATH")
+"""All a compiler gets of our environment; anything else could change its output unseen."""
+
+WORKER_BYTES = 1 << 30  # torch, Inductor and one g++ at its peak
+
+TICK_SECONDS = 0.25
+
+
+def check_toolchain() -> str:
+    """Path of the C++ compiler, `CXX` or g++.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name)
+    if path is None:
+        raise ToolchainError(
+            f"the cpu backend compiles with {name}, which is not installed",
+            field="CXX",
+            value=name,
+            legal="a C++20 compiler",
+            hint="apt-get install g++" if name == "g++" else "unset CXX or correct it",
+        )
+    return path
+
+
+def compile_graphs(
+    graphs: Sequence[Graph],
+    *,
+    scratch: Path,
+    jobs: int | None = None,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_tick: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Graph, list[File]]]:
+    """Compile `graphs` and yield each with its files as it finishes.
+
+    Files lie in `scratch` until the next graph is asked for. Abandoning the iterator, or an
+    exception in it, kills the compilers and everything they started.
+
+    Args:
+        scratch: directory for outputs and logs; its logs are kept after a failure only.
+        jobs: compilers at once; None for what cores and free memory allow.
+        on_start: told a graph's name when a compiler takes it.
+        on_tick: called a few times a second.
+
+    Raises:
+        CompileError: a compiler failed or died; graphs finished before were yielded.
+        ToolchainError: no C++ compiler.
+    """
+    check_toolchain()
+    waiting = list(graphs)
+    workers: list[_Worker] = []
+    done = False
+    try:
+        for index in range(min(jobs or _default_jobs(), len(waiting))):
+            workers.append(_Worker(scratch / f"compiler-{index}.log"))
+        for worker in workers:
+            worker.take(waiting.pop(0), scratch, on_start)
+        while any(worker.graph for worker in workers):
+            on_tick()
+            for worker in _ready(workers):
+                graph = worker.graph
+                assert graph is not None
+                files = worker.result(scratch)
+                if waiting:
+                    worker.take(waiting.pop(0), scratch, on_start)
+                else:
+                    worker.graph = None
+                yield graph, files
+                shutil.rmtree(scratch / graph.key, ignore_errors=True)
+        done = True
+    finally:
+        for worker in workers:
+            worker.stop()
+        if done:
+            for worker in workers:
+                worker.log.unlink(missing_ok=True)
+
+
+class _Worker:
+    """One compiler process and the graph it is busy with."""
+
+    def __init__(self, log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        self.graph: Graph | None = None
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "neuroncompile.backends.cpu.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(),
+                cwd=log.parent,
+                start_new_session=True,
+            )
+
+    @property
+    def answers(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def take(self, graph: Graph, scratch: Path, on_start: Callable[[str], None]) -> None:
+        assert self.process.stdin is not None
+        order = {"key": graph.key, "spec": graph.spec, "out": str(scratch / graph.key)}
+        self.graph = graph
+        on_start(graph.name)
+        try:
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died; reading its answer says how
+
+    def result(self, scratch: Path) -> list[File]:
+        graph = self.graph
+        assert graph is not None
+        line = self.answers.readline()
+        if not line:
+            raise self._failure(graph, _ending(self.process.wait()))
+        answer = json.loads(line)
+        if "error" in answer:
+            raise self._failure(graph, answer["error"])
+        files = []
+        for title in answer["files"]:
+            path = scratch / graph.key / title
+            if not path.is_file() or path.stat().st_size == 0:
+                raise self._failure(graph, f"it reported {title} and did not write it")
+            files.append(File(title, path, MEDIA_TYPES[path.suffix]))
+        return files
+
+    def stop(self) -> None:
+        """Kill the compiler with everything it started, and clear its fixed directory."""
+        if self.process.poll() is None or self.graph is not None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+        if self.graph is not None:
+            remove_leftover(self.graph.key)
+
+    def _failure(self, graph: Graph, how: str) -> CompileError:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return CompileError(
+            f"compiling {graph.name} failed: {how}",
+            hint=f"the compiler's log is {self.log}",
+            details={
+                "graph": graph.name,
+                "key": graph.key,
+                "how": how,
+                "log": str(self.log),
+                "last_lines": [line for line in lines if line.strip()][-12:],
+            },
+        )
+
+
+def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Busy workers that answered or died, after at most a tick."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            if worker.graph is not None:
+                selector.register(worker.answers, selectors.EVENT_READ, worker)
+        return [key.data for key, _ in selector.select(TICK_SECONDS)]
+
+
+def _environment() -> dict[str, str]:
+    package = Path(__file__).resolve().parents[3]
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    paths = [str(package), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+
+
+def _default_jobs() -> int:
+    cores = len(os.sched_getaffinity(0))
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            kib = next(int(x.split()[1]) for x in lines if x.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return cores
+    return max(1, min(cores, kib * 1024 // WORKER_BYTES))
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"the compiler ended with status {code} and no answer"
+    name = signal.Signals(-code).name
+    memory = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
+    return f"the compiler was killed by {name}{memory}"
