@@ -30,12 +30,12 @@ from neuroncompile.errors import ToolchainError, nearest
 
 __all__ = [
     "Toolchain",
-    "freeze",
-    "frozen_text",
+    "freeze_text",
     "list_toolchains",
     "load_toolchain",
     "resolve_toolchain",
     "toolchain_directory",
+    "write_frozen",
 ]
 
 BACKENDS = ("cpu", "nxdi")
@@ -51,8 +51,9 @@ PACKAGES = (
     "transformers",
     "nki",
     "nkilib",
+    "graph_code",
 )
-"""Names a recipe may pin, beside our own; a frozen file may hold others."""
+"""Names a recipe may pin; the last is our own code for cpu. A frozen file may hold others."""
 
 
 class Toolchain(NamedTuple):
@@ -173,7 +174,7 @@ def toolchain_directory(environ: Mapping[str, str] | None = None) -> Path:
     return root / "neuroncompile" / "toolchains"
 
 
-def frozen_text(toolchain: Toolchain) -> str:
+def freeze_text(toolchain: Toolchain) -> str:
     """The file's text. The interpreter's path is left out: it names this machine."""
     lines = [
         "# The compiler's exact versions; they are part of every key.",
@@ -187,8 +188,8 @@ def frozen_text(toolchain: Toolchain) -> str:
     return "\n".join(lines) + "\n"
 
 
-def freeze(toolchain: Toolchain, path: Path) -> None:
-    """Write `frozen_text` to a file, whole or not at all.
+def write_frozen(toolchain: Toolchain, path: Path) -> None:
+    """Write `freeze_text` to a file, whole or not at all.
 
     Raises:
         ToolchainError: the file cannot be written.
@@ -196,7 +197,7 @@ def freeze(toolchain: Toolchain, path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(frozen_text(toolchain), encoding="utf-8")
+        partial.write_text(freeze_text(toolchain), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -250,7 +251,7 @@ def _of_table(table: Mapping[str, str], recipe: Recipe, backend: str) -> Toolcha
     """A recipe's `[toolchain]`: `sdk`, versions one by one, or both."""
     versions = _versions({k: v for k, v in table.items() if k != "sdk"}, str(recipe.path))
     for name in versions:
-        if name not in PACKAGES and not name.startswith("neuroncompile"):
+        if name not in PACKAGES:
             near = nearest(name, PACKAGES)
             raise ToolchainError(
                 f"{recipe.path}: unknown package {name!r} under [toolchain]",
@@ -274,7 +275,8 @@ def _versions(table: Any, where: str) -> dict[str, str]:
         raise ToolchainError(f"{where}: packages must be a table", hint=f"edit {where}")
     versions = {}
     for raw, version in table.items():
-        name = raw.lower().replace("_", "-")
+        spelling = raw.lower().replace("_", "-")
+        name = spelling if spelling in PACKAGES else raw
         if not isinstance(version, str) or not version.strip():
             raise ToolchainError(
                 f"{where}: the version of {raw} is {version!r}; it must be text",
@@ -288,9 +290,7 @@ def _versions(table: Any, where: str) -> dict[str, str]:
 
 
 def _backend_of(table: Mapping[str, Any]) -> str:
-    ours = "neuroncompile"  # the cpu backend's graph code is part of its identity
-    neuron = any("neuron" in name and not name.startswith(ours) for name in table)
-    return "nxdi" if neuron or "sdk" in table else "cpu"
+    return "nxdi" if "sdk" in table or any("neuron" in name for name in table) else "cpu"
 
 
 def _accepts(asked: str, installed: str | None) -> bool:
