@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,19 +15,22 @@ from neuroncompile.config import (
     resolve_toolchain,
 )
 from neuroncompile.hardware.targets import parse_target
+from neuroncompile.keys import compile_spec, spec_key
+from neuroncompile.models import from_facts, is_model_reference
+from neuroncompile.models.architecture import normalise, shape_of
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
 
 
-def resolved(path: Path, **layers: Any) -> NeuronConfig:
+def resolved(path: Path) -> NeuronConfig:
     recipe = load_recipe(path)
+    model = from_facts(recipe.facts, recipe.name)
     return resolve_config(
-        model=recipe.facts,
-        model_dtype=recipe.facts["torch_dtype"],
+        model=normalise(model.config),
+        model_dtype=model.dtype,
         target=recipe.target or parse_target("cpu"),
         recipe=recipe,
         environ={},
-        **layers,
     )
 
 
@@ -46,21 +48,32 @@ def test_the_shipped_ones_are_here() -> None:
 def test_recipe(path: Path) -> None:
     for recipe in expand(load_recipe(path)):
         assert recipe.model_ref
-        assert recipe.facts["architectures"]
+        assert is_model_reference(recipe.model_ref)
         target = recipe.target
         assert target is not None
         backend = "cpu" if target.is_cpu else "nxdi"
         toolchain = resolve_toolchain(backend, recipe=recipe, identity={"torch": "2.13.0"})
+        model = from_facts(recipe.facts, recipe.name)
+        normal = normalise(model.config)
         config = resolve_config(
-            model=recipe.facts,
-            model_dtype=recipe.facts["torch_dtype"],
-            target=target,
-            recipe=recipe,
-            environ={},
+            model=normal, model_dtype=model.dtype, target=target, recipe=recipe, environ={}
         )
-        warnings = check_config(config, model=recipe.facts, toolchain=toolchain)
-        assert not [line for line in warnings if "unverified" in line or "pinned" in line]
+        warnings = check_config(config, model=normal, toolchain=toolchain)
+        assert not [line for line in warnings if "SDK" in line or "NxD" in line]
         assert config["torch_dtype"] == recipe.facts["torch_dtype"]
+        assert config.origin("torch_dtype") == "model"
+        if target.is_cpu:
+            shape_of(model.config)
+        spec = compile_spec(
+            backend=backend,
+            model=normal,
+            neuron=config.plain(),
+            compiler={"args": [], "env": {}},
+            optlevel=None,
+            target=config.target.spec(),
+            toolchain=toolchain.spec(),
+        )
+        assert len(spec_key(spec)) == 64
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -60,7 +60,7 @@ WINDOWS = (
     Window(
         (2, 29), NEWEST, ("trn1", "trn1n", "inf2"), (),
         "NxD Inference runs on trn2 and newer only from SDK 2.29 on",
-        'pin [toolchain] sdk = "2.28", or choose --target trn2',
+        'pin SDK 2.28 (--toolchain sdk-2.28, or sdk = "2.28" under [toolchain]) or target trn2',
     ),
     Window(
         (2, 21), (2, 28), ("trn3",), (),
@@ -82,7 +82,7 @@ WINDOWS = (
         setting=("on_device_sampling_config.top_k_kernel_enabled", False),
     ),
     Window(
-        (2, 29), NEWEST, (), ("llama4", "mixtral", "dbrx"),
+        (2, 29), NEWEST, (), ("llama4", "llama4_text", "mixtral", "dbrx"),
         "Llama 4, Mixtral and DBRX perform best pinned at SDK 2.28",
         'set [toolchain] sdk = "2.28"',
         fatal=False,
