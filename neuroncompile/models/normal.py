@@ -9,7 +9,7 @@ configuration classes are filled in here. Unknown fields stay as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from neuroncompile.errors import ModelError
 from neuroncompile.models.families import architecture_of
@@ -152,12 +152,7 @@ def _heads(result: dict[str, Any]) -> None:
     heads, hidden = result.get("num_attention_heads"), result.get("hidden_size")
     if result.get("num_key_value_heads") is None and heads is not None:
         result["num_key_value_heads"] = heads
-    if (
-        result.get("head_dim") is None
-        and isinstance(heads, (int, float))
-        and isinstance(hidden, (int, float))
-        and heads
-    ):
+    if result.get("head_dim") is None and _is_size(heads) and _is_size(hidden):
         result["head_dim"] = int(hidden // heads)
 
 
@@ -167,13 +162,13 @@ def _windows(result: dict[str, Any], family: str) -> None:
     if not result["use_sliding_window"]:
         result["sliding_window"] = None
     layers = result.get("num_hidden_layers")
-    if family != "qwen3_moe" and result.get("layer_types") is None and isinstance(layers, int):
+    if family != "qwen3_moe" and result.get("layer_types") is None and _is_size(layers):
         first = result["max_window_layers"]
         result["layer_types"] = [
             "sliding_attention"
             if result["sliding_window"] is not None and layer >= first
             else "full_attention"
-            for layer in range(layers)
+            for layer in range(int(layers))
         ]
 
 
@@ -201,6 +196,10 @@ def _rope(result: dict[str, Any], family: str) -> None:
     if partial is not None:
         rope.setdefault("partial_rotary_factor", partial)
     result["rope_parameters"] = rope
+
+
+def _is_size(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and value > 0 and value % 1 == 0
 
 
 def _malformed(field: str, value: object, kind: str) -> ModelError:

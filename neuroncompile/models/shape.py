@@ -260,11 +260,10 @@ def _windows(
 
 def _whole(normal: Mapping[str, Any], field: str) -> int:
     value = normal.get(field)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value % 1 == 0
+    if not whole or value < 1:  # type: ignore[operator]
         raise _refused(field, value, "a whole number of at least 1")
-    if value < 1:
-        raise _refused(field, value, "a whole number of at least 1")
-    return int(value)
+    return int(value)  # type: ignore[arg-type]
 
 
 def _positive(normal: Mapping[str, Any], field: str) -> float:

@@ -1,0 +1,56 @@
+"""Which architecture a config.json asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neuroncompile.errors import ModelError
+from neuroncompile.models.architecture import ARCHITECTURES, architecture_of
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM"),
+        ({"architectures": ["Custom", "Qwen2ForCausalLM"]}, "Qwen2ForCausalLM"),
+        ({"architectures": ["MistralForCausalLM", "LlamaForCausalLM"]}, "MistralForCausalLM"),
+        ({"architectures": "Qwen3ForCausalLM"}, "Qwen3ForCausalLM"),
+        ({"architectures": None, "model_type": "qwen3"}, "Qwen3ForCausalLM"),
+        ({"architectures": [], "model_type": "qwen3_moe"}, "Qwen3MoeForCausalLM"),
+        ({"model_type": "gemma3_text"}, "Gemma3ForCausalLM"),
+        ({"model_type": "gemma3"}, "Gemma3ForConditionalGeneration"),
+    ],
+)
+def test_found(config: dict[str, Any], name: str) -> None:
+    assert architecture_of(config).name == name
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architectures": ["LamaForCausalLM"]}, ["LamaForCausalLM", "LlamaForCausalLM"]),
+        ({"architectures": ["A", "B"], "model_type": "llama"}, ["A, B"]),
+        ({"model_type": "mistrall"}, ["mistrall", "is mistral"]),
+        ({}, ["neither"]),
+        ({"architectures": {"a": 1}}, ["not a list"]),
+        ({"architectures": [1]}, ["not a list"]),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "cohere"}, ["contradicts"]),
+    ],
+)
+def test_refused(config: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ModelError) as raised:
+        architecture_of(config)
+    text = f"{raised.value} {raised.value.hint}"
+    assert all(word in text for word in words)
+    assert "qwen3_moe" in text or "model_type" in text or "LlamaForCausalLM" in text
+
+
+def test_every_family_names_its_vendor_class() -> None:
+    for architecture in ARCHITECTURES.values():
+        module, _, name = architecture.nxdi.partition(":")
+        assert module.endswith(f".{architecture.family}.modeling_{architecture.family}")
+        assert name.startswith("Neuron")
+    cpu = {a.family for a in ARCHITECTURES.values() if a.cpu}
+    assert cpu == {"llama", "mistral", "qwen2", "qwen3"}
