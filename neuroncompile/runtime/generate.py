@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Generator:
         eos_token_ids: every id that ends a sequence.
     """
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, eos_token_ids: Iterable[int]) -> None:
         self.engine, self.tokenizer = engine, tokenizer
         self.eos_token_ids = frozenset(eos_token_ids)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neuroncompile.errors import ModelError, PromptTooLongError
 from neuroncompile.runtime.engine import Engine
@@ -23,7 +23,7 @@ class Request:
     """
 
     prompt_ids: tuple[int, ...]
-    params: SamplingParams = SamplingParams()
+    params: SamplingParams = field(default_factory=SamplingParams)
     label: str = ""
 
 

@@ -188,8 +188,9 @@ def _draw(logits: NDArray[np.float32], params: SamplingParams, position: int) ->
     if params.top_k == 0 and params.top_p == 1:
         return _inverse(weights, u * weights.sum())
     width = min(params.top_k or TOP_K_LIMIT, weights.size)
-    likeliest = np.argpartition(-weights, width - 1)[:width]
-    likeliest = likeliest[np.lexsort((likeliest, -weights[likeliest]))]
+    least = np.partition(weights, weights.size - width)[weights.size - width]
+    likeliest = np.flatnonzero(weights >= least)  # more than `width` when the last ones tie
+    likeliest = likeliest[np.argsort(-weights[likeliest], kind="stable")][:width]
     kept = weights[likeliest]
     total = kept.sum() if params.top_k else weights.sum()
     before = np.cumsum(kept) - kept

@@ -1,0 +1,178 @@
+"""`neuroncompile.build` and `neuroncompile.load`: the command line's pipeline, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from neuroncompile.errors import UsageError
+from neuroncompile.output import Output
+from neuroncompile.pipeline.build import Built, build_program, preflight
+from neuroncompile.pipeline.plan import make_plan
+from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.session import Session, open_session
+from neuroncompile.runtime.requests import Completion
+from neuroncompile.settings import Settings, load_settings
+
+__all__ = ["LoadedModel", "build", "load"]
+
+
+def build(
+    model: str,
+    *,
+    target: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    optlevel: str | None = None,
+    revision: str | None = None,
+    toolchain: str | None = None,
+    store: str | None = None,
+    offline: bool = False,
+    jobs: int | None = None,
+    require_cached: bool = False,
+    verbose: bool = False,
+) -> Built:
+    """Compile `model`, or find it compiled.
+
+    Args:
+        model: as on the command line: a path, `pypi:…`, a recipe or `org/name[@revision]`.
+        target: "cpu", "cpu:x86-64-v3", …; default the recipe's, else "cpu".
+        config: NxDI keywords, e.g. `{"seq_len": 2048, "batch_size": 4}`.
+        optlevel: "1" or "2" on cpu.
+        store: directory of the store; default as `neuroncompile` itself resolves it.
+        require_cached: never compile; raise `CacheMissError` instead.
+        verbose: progress on stderr.
+
+    Returns:
+        The program, with `key`, `view` (directory), `hit` and what was compiled.
+
+    Raises:
+        neuroncompile.errors.NeuronCompileError: see `neuroncompile.errors` for the tree.
+    """
+    request = _request(model, target, config, optlevel, revision, toolchain)
+    settings = load_settings(store=store, offline=offline, jobs=jobs, toolchain=toolchain)
+    output = Output(quiet=not verbose)
+    plan = make_plan(
+        request,
+        settings,
+        progress=Transfer(output),
+        before_download=None if require_cached else preflight,
+    )
+    return build_program(plan, settings, output, require_cached=require_cached)
+
+
+def load(
+    model: str,
+    *,
+    target: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    optlevel: str | None = None,
+    revision: str | None = None,
+    toolchain: str | None = None,
+    store: str | None = None,
+    offline: bool = False,
+    jobs: int | None = None,
+    require_cached: bool = False,
+    verbose: bool = False,
+) -> LoadedModel:
+    """Build if needed, map the weights and return a model ready to decode.
+
+    Takes what `build` takes. Use the result as a context manager, or call `close`.
+    """
+    request = _request(model, target, config, optlevel, revision, toolchain)
+    settings = load_settings(store=store, offline=offline, jobs=jobs, toolchain=toolchain)
+    output = Output(quiet=not verbose)
+    session = open_session(request, settings, output, require_cached=require_cached)
+    return LoadedModel(session)
+
+
+class LoadedModel:
+    """A program with its weights and tokenizer; made by `load`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def key(self) -> str:
+        """The program's key."""
+        return self._session.built.plan.key
+
+    @property
+    def settings(self) -> Settings:
+        """What it was loaded with."""
+        return self._session.settings
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[Mapping[str, str]],
+        *,
+        chat: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> list[Completion]:
+        """Decode one or more prompts; completions come back in the order of the prompts.
+
+        Args:
+            prompts: a text, several texts, or one chat as a list of
+                `{"role": …, "content": …}` messages.
+            chat: wrap each text as a user message in the model's chat template.
+            temperature: 0 is greedy, which is also the default.
+            top_k, top_p, seed, max_new_tokens, stop: as on the command line.
+        """
+        from neuroncompile.pipeline.prompts import Ask
+
+        if isinstance(prompts, str):
+            asks = [Ask(prompt=prompts)]
+        elif prompts and all(isinstance(p, Mapping) for p in prompts):
+            asks = [Ask(messages=tuple(dict(m) for m in prompts if isinstance(m, Mapping)))]
+        elif prompts and all(isinstance(p, str) for p in prompts):
+            asks = [Ask(prompt=str(p)) for p in prompts]
+        else:
+            raise UsageError("prompts is a text, several texts, or one list of chat messages")
+        sampling = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "max_new_tokens": max_new_tokens,
+            "stop": tuple(stop) or None,
+        }
+        return self._session.complete(asks, sampling, chat=chat)
+
+    def close(self) -> None:
+        """Release the engine's memory; a closed model does not decode."""
+        self._session.close()
+
+    def __enter__(self) -> LoadedModel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _request(
+    model: str,
+    target: str | None,
+    config: Mapping[str, Any] | None,
+    optlevel: str | None,
+    revision: str | None,
+    toolchain: str | None,
+) -> BuildRequest:
+    return BuildRequest(
+        model=model,
+        target=target,
+        flags={name: (f"config {name}", value) for name, value in (config or {}).items()},
+        optlevel=optlevel,
+        revision=revision,
+        toolchain=toolchain,
+    )

@@ -1,0 +1,145 @@
+"""What can be named: recipes, toolchains, targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neuroncompile.config import (
+    Toolchain,
+    find_recipe,
+    freeze,
+    frozen_text,
+    list_recipes,
+    load_recipe,
+    resolve_toolchain,
+)
+from neuroncompile.hardware import targets
+from neuroncompile.output import Output
+from neuroncompile.pipeline.plan import cpu_identity
+from neuroncompile.settings import Settings
+
+__all__ = [
+    "recipes_ls_command",
+    "recipes_show_command",
+    "targets_ls_command",
+    "toolchain_freeze_command",
+    "toolchain_show_command",
+]
+
+
+def recipes_ls_command(output: Output) -> int:
+    """Name, model, target and file of each recipe."""
+    recipes = [load_recipe(path) for _, path in list_recipes()]
+    output.table(
+        ("RECIPE", "MODEL", "TARGET", "FILE"),
+        [
+            (r.name, r.model_ref or "-", r.target.text if r.target else "cpu", str(r.path))
+            for r in recipes
+        ],
+    )
+    output.result(
+        [
+            {
+                "name": r.name,
+                "model": r.model_ref,
+                "target": r.target.text if r.target else None,
+                "path": str(r.path),
+            }
+            for r in recipes
+        ]
+    )
+    return 0
+
+
+def recipes_show_command(name: str, output: Output) -> int:
+    """One recipe with what it inherits."""
+    import json
+
+    recipe = load_recipe(name)
+    shown = {
+        "name": recipe.name,
+        "path": str(recipe.path),
+        "parents": [str(p) for p in recipe.parents],
+        "model": {
+            "ref": recipe.model_ref,
+            "revision": recipe.revision,
+            "digests": dict(recipe.digests),
+            "facts": dict(recipe.facts),
+        },
+        "target": dict(recipe.target_table),
+        "config": dict(recipe.config),
+        "matrix": {key: list(values) for key, values in recipe.matrix.items()},
+        "toolchain": dict(recipe.toolchain),
+        "draft": dict(recipe.draft),
+        "adapters": {key: dict(value) for key, value in recipe.adapters.items()},
+        "golden": dict(recipe.golden),
+    }
+    output.line(json.dumps(shown, indent=2))
+    output.result(shown)
+    return 0
+
+
+def toolchain_show_command(
+    name: str | None, target: str, settings: Settings, output: Output
+) -> int:
+    """Package versions of one toolchain."""
+    toolchain = _toolchain(name, target, settings)
+    output.note(f"{toolchain.name} ({toolchain.backend}; {toolchain.origin})")
+    output.table(("PACKAGE", "VERSION"), sorted(toolchain.packages.items()))
+    output.result(
+        {
+            "name": toolchain.name,
+            "backend": toolchain.backend,
+            "origin": toolchain.origin,
+            "packages": toolchain.spec(),
+        }
+    )
+    return 0
+
+
+def toolchain_freeze_command(
+    name: str | None, target: str, out: str | None, settings: Settings, output: Output
+) -> int:
+    """Write one toolchain's versions to a file, or print them."""
+    toolchain = _toolchain(name, target, settings)
+    path = None
+    if out is None:
+        output.stream(frozen_text(toolchain))
+    else:
+        path = Path(out)
+        freeze(toolchain, path)
+        output.note(f"wrote {path}")
+    output.result(
+        {
+            "path": str(path) if path else None,
+            "backend": toolchain.backend,
+            "packages": toolchain.spec(),
+        }
+    )
+    return 0
+
+
+def targets_ls_command(output: Output) -> int:
+    """Targets and the instances that have them."""
+    host = targets.host_isa()
+    rows = [
+        {"target": f"cpu:{level}", "what": "this host" if level == host else arch}
+        for level, (arch, _) in targets.CPU_LEVELS.items()
+    ]
+    for name, chip in targets.CHIPS.items():
+        cores = [i.name for i in targets.INSTANCES.values() if i.platform == name]
+        rows.append({"target": name, "what": f"{chip.name}: {', '.join(cores)}"})
+    output.table(("TARGET", "WHAT"), [(r["target"], r["what"]) for r in rows])
+    output.result(rows)
+    return 0
+
+
+def _toolchain(name: str | None, target: str, settings: Settings) -> Toolchain:
+    backend = "cpu" if targets.parse_target(target).is_cpu else "nxdi"
+    recipe = load_recipe(name) if name and find_recipe(name) else None
+    return resolve_toolchain(
+        backend,
+        flag=(name or settings.toolchain) if recipe is None else None,
+        recipe=recipe,
+        identity=cpu_identity() if backend == "cpu" else {},
+    )

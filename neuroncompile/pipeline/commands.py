@@ -1,0 +1,185 @@
+"""`build` as a command: plan, then show, check or build, then report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neuroncompile.output import Output
+from neuroncompile.pipeline.build import Built, build_program, preflight
+from neuroncompile.pipeline.plan import Plan, make_plan
+from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.settings import Settings
+from neuroncompile.store import Store
+
+__all__ = ["announce", "build_command"]
+
+
+def build_command(
+    request: BuildRequest,
+    settings: Settings,
+    output: Output,
+    *,
+    dry_run: bool = False,
+    check: bool = False,
+    require_cached: bool = False,
+) -> int:
+    """Run `neuroncompile build` and return its exit code."""
+    looking = dry_run or check
+    plan = make_plan(
+        request,
+        settings,
+        progress=Transfer(output),
+        before_download=None if looking or require_cached else preflight,
+        from_facts=looking,
+    )
+    for warning in plan.warnings:
+        output.warn(warning)
+    if dry_run:
+        return _dry_run(plan, settings, output)
+    if check:
+        return _check(plan, settings, output)
+    announce(plan, output)
+    built = build_program(plan, settings, output, require_cached=require_cached)
+    if plan.model.weights_format == "gguf":
+        from neuroncompile.pipeline.weights import weight_files
+
+        weight_files(plan, settings, output, require_cached=require_cached)
+    output.line(f"{'hit' if built.hit else 'built'}  {plan.key}")
+    output.line(str(built.view))
+    output.result(_built(built))
+    return 0
+
+
+def announce(plan: Plan, output: Output) -> None:
+    """One line before anything starts: what, for which target, under which key."""
+    output.note(
+        f"{plan.model.name}: {plan.backend} backend, target {plan.target.text} "
+        f"({plan.target_origin}), key {plan.key[:12]}"
+    )
+
+
+def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
+    graphs = _graphs(plan)
+    toolchain = ", ".join(f"{k} {v}" for k, v in plan.toolchain.spec().items())
+    output.line(f"model      {plan.model.name}")
+    output.line(f"target     {plan.target.text}  ({plan.target_origin})")
+    output.line(f"backend    {plan.backend}, -O {plan.optlevel or 'per submodel, as the vendor'}")
+    output.line(f"toolchain  {toolchain}  ({plan.toolchain.origin})")
+    output.line()
+    rows = plan.config.rows()
+    output.table(
+        ("CONFIG", "VALUE", "ORIGIN"),
+        [(name, _text(value), origin) for name, value, origin in rows],
+    )
+    output.line()
+    output.table(
+        ("GRAPH", "BATCH", "BUCKET"),
+        [(g["name"], str(g["batch"]), str(g["bucket"])) for g in graphs],
+    )
+    output.line()
+    cached = Store(settings.store, on_warning=output.warn).lookup("compile", plan.key, touch=False)
+    output.line(f"key  {plan.key}  ({'in the store' if cached else 'not in the store'})")
+    output.result(
+        {
+            "key": plan.key,
+            "cached": cached is not None,
+            "model": plan.model.name,
+            "backend": plan.backend,
+            "target": plan.target.spec(),
+            "optlevel": plan.optlevel,
+            "toolchain": plan.toolchain.spec(),
+            "config": [{"name": n, "value": v, "origin": o} for n, v, o in rows],
+            "graphs": graphs,
+            "spec": plan.spec,
+        }
+    )
+    return 0
+
+
+def _check(plan: Plan, settings: Settings, output: Output) -> int:
+    store = Store(settings.store, on_warning=output.warn)
+    found = store.lookup("compile", plan.key, touch=False) is not None
+    code = 0 if found else 3
+    output.line(f"{'hit' if found else 'miss'}  {plan.key}")
+    near = None if found else _nearest(plan, store)
+    if near is not None:
+        fields = ", ".join(
+            f"{d['field']} {_text(d['left'])} → {_text(d['right'])}" for d in near[1]
+        )
+        output.line(f"nearest  {near[0][:12]}, which differs in {fields}")
+    output.result(
+        {
+            "key": plan.key,
+            "cached": found,
+            "nearest": {"key": near[0], "differences": near[1]} if near else None,
+        },
+        exit_code=code,
+    )
+    return code
+
+
+def _nearest(plan: Plan, store: Store) -> tuple[str, list[dict[str, Any]]] | None:
+    from neuroncompile.keys.explain import differences, nearest_spec
+
+    specs = {a.key: store.spec_of(a) for a in store.artifacts("compile")}
+    key = nearest_spec(plan.spec, specs)
+    if key is None:
+        return None
+    found = differences(specs[key], plan.spec)
+    return key, [{"field": d.path, "left": d.left, "right": d.right} for d in found]
+
+
+def _graphs(plan: Plan) -> list[dict[str, Any]]:
+    if plan.backend == "cpu":
+        from neuroncompile.backends.cpu.program import graphs_of
+
+        graphs = graphs_of(plan.spec)
+        return [
+            {
+                "name": g.name,
+                "submodel": g.submodel,
+                "batch": g.batch,
+                "bucket": g.bucket,
+                "key": g.key,
+            }
+            for g in graphs
+        ]
+    config = plan.config
+    rows = (
+        ("context_encoding_model", config["ctx_batch_size"], config["context_encoding_buckets"]),
+        ("token_generation_model", config["tkg_batch_size"], config["token_generation_buckets"]),
+    )
+    return [
+        {
+            "name": f"{tag} b{batch} {bucket}",
+            "submodel": tag,
+            "batch": batch,
+            "bucket": bucket,
+            "key": None,
+        }
+        for tag, batch, buckets in rows
+        for bucket in buckets
+    ]
+
+
+def _built(built: Built) -> dict[str, Any]:
+    return {
+        "key": built.plan.key,
+        "hit": built.hit,
+        "path": str(built.view),
+        "backend": built.plan.backend,
+        "target": built.plan.target.spec(),
+        "model": built.plan.model.name,
+        "compiled": list(built.compiled),
+        "reused": list(built.reused),
+        "seconds": round(built.seconds, 3),
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return str(value)

@@ -1,0 +1,178 @@
+"""`run` as a command: prompts in, text out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.errors import UsageError
+from neuroncompile.output import Output
+from neuroncompile.pipeline.prompts import Ask, read_asks
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.session import Session, open_session
+from neuroncompile.runtime.requests import Completion
+from neuroncompile.runtime.sampling import Sampling
+from neuroncompile.settings import Settings
+
+__all__ = ["RunRequest", "run_command"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What `run` was asked for.
+
+    Attributes:
+        build: the program.
+        prompt: text, "-" for stdin, None for stdin or, on a terminal, an interactive session.
+        prompts_file: JSON Lines file with many prompts.
+        chat: apply the chat template.
+        system: system message of a chat.
+        chat_template: template file of the user's.
+        sampling: command-line values; None where not given.
+        require_cached: never compile or pack.
+    """
+
+    build: BuildRequest
+    prompt: str | None = None
+    prompts_file: str | None = None
+    chat: bool = False
+    system: str | None = None
+    chat_template: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    require_cached: bool = False
+
+
+def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
+    """Run `neuroncompile run` and return its exit code."""
+    asks = _asks(request)
+    if asks is None and output.json_mode:
+        raise UsageError("--json needs a prompt", hint="give PROMPT, or pipe it to stdin")
+    session = open_session(
+        request.build,
+        settings,
+        output,
+        require_cached=request.require_cached,
+        chat=request.chat,
+        template_file=Path(request.chat_template) if request.chat_template else None,
+    )
+    try:
+        if asks is None:
+            from neuroncompile.pipeline.interactive import converse
+
+            return converse(
+                session, request.sampling, output, chat=request.chat, system=request.system
+            )
+        return _answer(session, asks, request, output)
+    finally:
+        session.close()
+
+
+def _asks(request: RunRequest) -> list[Ask] | None:
+    """The prompts, or None for an interactive session."""
+    if request.prompts_file is not None:
+        if request.prompt is not None:
+            raise UsageError("PROMPT and --prompts exclude each other", hint="leave one out")
+        return [_with_system(ask, request) for ask in read_asks(request.prompts_file)]
+    if request.system is not None and not request.chat:
+        raise UsageError("--system is for --chat", hint="add --chat")
+    prompt = request.prompt
+    if prompt is None and sys.stdin.isatty():
+        return None
+    if prompt is None or prompt == "-":
+        prompt = sys.stdin.read().removesuffix("\n")
+        if not prompt:
+            raise UsageError("stdin holds no prompt", hint="give PROMPT, or pipe it to stdin")
+    return [_with_system(Ask(prompt), request)]
+
+
+def _with_system(ask: Ask, request: RunRequest) -> Ask:
+    if request.system is None:
+        return ask
+    messages = ask.messages or ({"role": "user", "content": ask.prompt or ""},)
+    system = {"role": "system", "content": request.system}
+    return Ask(None, (system, *messages), ask.sampling, ask.line)
+
+
+def _answer(session: Session, asks: Sequence[Ask], request: RunRequest, output: Output) -> int:
+    requests, samplings = session.prepare(asks, request.sampling, chat=request.chat)
+    _notice(session, samplings[0], output)
+    single = request.prompts_file is None
+    done: dict[int, Completion] = {}
+    following = 0
+    for event in session.stream(requests):
+        if single:
+            output.stream(event.text)
+        if event.completion is None:
+            continue
+        done[event.index] = event.completion
+        while not single and following in done:
+            output.line(json.dumps(_completion(done[following]), ensure_ascii=False))
+            following += 1
+    if single:
+        output.stream("\n")
+    completions = [done[index] for index in range(len(requests))]
+    _summary(session, completions, output)
+    output.result(_result(session, samplings, completions))
+    return 0
+
+
+def _notice(session: Session, sampling: Sampling, output: Output) -> None:
+    plan = session.built.plan
+    shown = ", ".join(
+        f"{name} {row['value']} ({row['origin']})"
+        for name, row in sampling.rows().items()
+        if name in ("temperature", "top_k", "top_p", "seed")
+        and not (sampling.params.greedy and name != "temperature")
+    )
+    how = "greedy" if sampling.params.greedy else shown
+    output.note(
+        f"decoding on {session.engine.name}, {how}", level=0 if not sampling.params.greedy else 1
+    )
+    if sampling.params.greedy and plan.model.generation_config.get("do_sample"):
+        output.note(
+            "the model's generation_config samples by default; decoding greedily "
+            "(--temperature asks for sampling)"
+        )
+
+
+def _summary(session: Session, completions: Sequence[Completion], output: Output) -> None:
+    for completion in completions:
+        if completion.stop_reason == "seq_len":
+            which = f"answer {completion.index + 1} " if len(completions) > 1 else "the answer "
+            output.warn(
+                f"{which}was cut at the compiled length of {session.engine.seq_len} tokens; "
+                "build with a larger --seq-len for more"
+            )
+    tokens = sum(len(c.tokens) for c in completions)
+    first = min(c.ttft_s for c in completions)
+    rates = [1 / c.tpot_s for c in completions if c.tpot_s]
+    rate = f", {sum(rates) / len(rates):.0f} tokens/s each" if rates else ""
+    output.note(f"{tokens} tokens, first after {first * 1000:.0f} ms{rate}", level=1)
+
+
+def _completion(completion: Completion) -> dict[str, Any]:
+    row = asdict(completion)
+    row["tokens"] = list(completion.tokens)
+    return row
+
+
+def _result(
+    session: Session, samplings: Sequence[Sampling], completions: Sequence[Completion]
+) -> dict[str, Any]:
+    plan = session.built.plan
+    return {
+        "key": plan.key,
+        "backend": plan.backend,
+        "target": plan.target.spec(),
+        "model": plan.model.name,
+        "hit": session.built.hit,
+        "compiled": list(session.built.compiled),
+        "completions": [
+            {**_completion(completion), "sampling": sampling.rows()}
+            for completion, sampling in zip(completions, samplings, strict=True)
+        ],
+    }

@@ -1,0 +1,158 @@
+"""`store ls`, `store show`, `store path` and `explain`: what is kept, and why keys differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neuroncompile.keys.explain import Difference, differences, nearest_spec
+from neuroncompile.output import Output, age, human_bytes
+from neuroncompile.settings import Settings
+from neuroncompile.store import Artifact, Store
+
+__all__ = ["explain_command", "ls_command", "path_command", "show_command"]
+
+
+def ls_command(kind: str | None, settings: Settings, output: Output) -> int:
+    """List artifacts, most recently used first."""
+    store = Store(settings.store, on_warning=output.warn)
+    rows = sorted(store.artifacts(kind), key=lambda a: -store.last_used(a))
+    if not rows:
+        output.note(f"{settings.store} ({settings.store_origin}) holds no artifacts")
+    described = [_summary(store, artifact) for artifact in rows]
+    if rows:
+        output.table(
+            ("KEY", "KIND", "WHAT", "SIZE", "USED"),
+            [
+                (r["key"][:12], r["kind"], r["what"], human_bytes(r["bytes"]), age(r["last_used"]))
+                for r in described
+            ],
+        )
+    output.result({"store": str(settings.store), "artifacts": described})
+    return 0
+
+
+def show_command(text: str, settings: Settings, output: Output) -> int:
+    """One artifact: identity, files, spec, provenance."""
+    store = Store(settings.store, on_warning=output.warn)
+    artifact = store.find(text)
+    spec = store.spec_of(artifact)
+    summary = _summary(store, artifact)
+    provenance = store.provenance_of(artifact)
+    output.line(f"key       {artifact.key}")
+    output.line(f"kind      {artifact.kind}: {summary['what']}")
+    output.line(f"manifest  {artifact.manifest_digest}")
+    output.line(f"used      {age(summary['last_used'])}")
+    for name, value in (provenance or {}).items():
+        output.line(
+            f"{name:<9} {_short(value)}",
+        )
+    output.line()
+    output.table(
+        ("FILE", "SIZE", "DIGEST"),
+        [
+            (d.title, human_bytes(d.size), d.digest.removeprefix("sha256:")[:16])
+            for d in artifact.layers
+        ],
+    )
+    output.line()
+    output.line(json.dumps(spec, indent=2, sort_keys=True))
+    output.result(
+        {
+            **summary,
+            "manifest": artifact.manifest_digest,
+            "files": [
+                {"title": d.title, "size": d.size, "digest": d.digest, "media_type": d.media_type}
+                for d in artifact.layers
+            ],
+            "spec": spec,
+            "provenance": provenance,
+        }
+    )
+    return 0
+
+
+def path_command(text: str, settings: Settings, output: Output) -> int:
+    """The view directory of one artifact."""
+    store = Store(settings.store, on_warning=output.warn)
+    artifact = store.find(text)
+    path = store.view(artifact)
+    output.line(str(path))
+    output.result({"key": artifact.key, "path": str(path)})
+    return 0
+
+
+def explain_command(text: str, other: str | None, settings: Settings, output: Output) -> int:
+    """Differing fields of two keys, or of one key and its nearest neighbour."""
+    store = Store(settings.store, on_warning=output.warn)
+    left = store.find(text)
+    spec = store.spec_of(left)
+    if other is not None:
+        right: Artifact | None = store.find(other)
+    else:
+        candidates = {
+            a.key: store.spec_of(a) for a in store.artifacts(left.kind) if a.key != left.key
+        }
+        key = nearest_spec(spec, candidates)
+        right = store.find(key) if key else None
+        output.line(f"{left.key[:12]}  {_what(left.kind, spec)}")
+    if right is None:
+        output.line("no other artifact of its kind to compare with")
+        output.result({"key": left.key, "spec": spec, "other": None, "differences": []})
+        return 0
+    found = differences(spec, store.spec_of(right))
+    _show_differences(left, right, found, output)
+    output.result(
+        {
+            "key": left.key,
+            "spec": spec,
+            "other": right.key,
+            "differences": [{"field": d.path, "left": d.left, "right": d.right} for d in found],
+        }
+    )
+    return 0
+
+
+def _show_differences(
+    left: Artifact, right: Artifact, found: Sequence[Difference], output: Output
+) -> None:
+    if not found:
+        output.line(f"{left.key[:12]} and {right.key[:12]} are the same")
+        return
+    output.line(f"{len(found)} field{'s' if len(found) > 1 else ''} differ:")
+    output.table(
+        ("FIELD", left.key[:12], right.key[:12]),
+        [(d.path, _short(d.left), _short(d.right)) for d in found],
+    )
+
+
+def _summary(store: Store, artifact: Artifact) -> dict[str, Any]:
+    return {
+        "key": artifact.key,
+        "kind": artifact.kind,
+        "what": _what(artifact.kind, store.spec_of(artifact)),
+        "bytes": sum(d.size for d in artifact.layers),
+        "last_used": store.last_used(artifact),
+    }
+
+
+def _what(kind: str, spec: Mapping[str, Any]) -> str:
+    """A line that tells artifacts of one kind apart."""
+    if kind == "compile":
+        neuron, target = spec["neuron"], spec["target"]
+        names = spec["model"].get("architectures") or ["?"]
+        return (
+            f"{names[0]} {target.get('isa') or target['platform']} "
+            f"{neuron.get('torch_dtype')} batch {neuron.get('batch_size')} "
+            f"seq {neuron.get('seq_len')}"
+        )
+    if kind == "graph":
+        return f"{spec['submodel']} {spec['region']} batch {spec['batch']} bucket {spec['bucket']}"
+    sources = spec.get("sources") or {}
+    return f"{', '.join(sources) or '?'} as {spec.get('dtype')}"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 48 else text[:45] + "..."

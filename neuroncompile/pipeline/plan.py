@@ -1,0 +1,225 @@
+"""From what a user asked for to a key: model, target, toolchain, config, spec.
+
+Nothing here compiles, reads weights or imports torch. `build`, `run`, `--dry-run`, `--check`
+and the Python API all go through `make_plan`, so they cannot disagree about a key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroncompile.config import NeuronConfig, Recipe, Toolchain
+from neuroncompile.errors import ConfigError, ToolchainError
+from neuroncompile.hardware.targets import Target, parse_target
+from neuroncompile.models import PinnedModel, Progress
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.settings import Settings
+
+__all__ = ["Plan", "cpu_identity", "make_plan"]
+
+OPTLEVELS = {"cpu": ("1", "2"), "nxdi": ("1", "2", "3")}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that decides a program, resolved.
+
+    Attributes:
+        request: what was asked for.
+        model: the pinned model; its weights may not be fetched yet.
+        recipe: the recipe, if one was named.
+        target: what is compiled for.
+        target_origin: which layer chose the target.
+        toolchain: the compiler's identity.
+        config: effective neuron config with origins.
+        backend: "cpu" or "nxdi".
+        optlevel: as hashed; None leaves it to the vendor.
+        spec: the compile spec.
+        key: SHA-256 of the spec's canonical bytes, 64 hex digits.
+        warnings: what a user should know before building.
+    """
+
+    request: BuildRequest
+    model: PinnedModel
+    recipe: Recipe | None
+    target: Target
+    target_origin: str
+    toolchain: Toolchain
+    config: NeuronConfig
+    backend: str
+    optlevel: str | None
+    spec: Mapping[str, Any]
+    key: str
+    warnings: tuple[str, ...] = ()
+
+
+def make_plan(
+    request: BuildRequest,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+    before_download: Callable[[], None] | None = None,
+    from_facts: bool = False,
+) -> Plan:
+    """Resolve a request to a plan with its key.
+
+    Args:
+        progress: told about downloads and hashing.
+        before_download: called once before the first byte of a model is fetched; what it
+            raises stops the plan.
+        from_facts: a recipe's `[model] facts` will do where the model is not at hand.
+
+    Raises:
+        ModelError: the model cannot be had or read.
+        ConfigError: a refused value or combination.
+        ToolchainError: no toolchain names the compiler.
+    """
+    from neuroncompile.config import check_config, resolve_config
+    from neuroncompile.keys import compile_spec, spec_key
+    from neuroncompile.models.architecture import architecture_of, normalise
+
+    recipe = _recipe(request.model)
+    target, target_origin = _target(request, recipe)
+    backend = "cpu" if target.platform == "cpu" else "nxdi"
+    toolchain = _toolchain(backend, request, settings, recipe)
+    model = _model(request, recipe, settings, progress, before_download, from_facts)
+    architecture = architecture_of(model.config)
+    normal = normalise(model.config)
+    config = resolve_config(
+        model=normal,
+        model_dtype=model.dtype,
+        target=target,
+        recipe=recipe,
+        flags=request.flags,
+        sets=request.sets,
+        allow_unknown=request.allow_unknown,
+        environ=os.environ,
+    )
+    warnings = list(check_config(config, model=normal, target=config.target, toolchain=toolchain))
+    if backend == "cpu":
+        from neuroncompile.backends.cpu.checks import check
+        from neuroncompile.models.architecture import shape_of
+
+        check(config.plain(), shape_of(model.config))
+    if model.source == "facts":
+        warnings.append(
+            "the key is computed from the recipe's facts; a field of the model's own config.json "
+            "that they leave out would change it"
+        )
+    optlevel = _optlevel(backend, request.optlevel)
+    spec = compile_spec(
+        backend=backend,
+        model={**normal, "architectures": [architecture.name]},
+        neuron=config.plain(),
+        compiler={"args": [], "env": {}},
+        optlevel=optlevel,
+        target=config.target.spec(),
+        toolchain=toolchain.spec(),
+    )
+    return Plan(
+        request=request,
+        model=model,
+        recipe=recipe,
+        target=config.target,
+        target_origin=target_origin,
+        toolchain=toolchain,
+        config=config,
+        backend=backend,
+        optlevel=optlevel,
+        spec=spec,
+        key=spec_key(spec),
+        warnings=tuple(warnings),
+    )
+
+
+def cpu_identity() -> dict[str, str]:
+    """Identity of the cpu toolchain in this interpreter; empty when torch is not installed."""
+    from neuroncompile.backends.cpu.identity import identity
+
+    try:
+        return identity()
+    except ToolchainError:
+        return {}
+
+
+def _recipe(reference: str) -> Recipe | None:
+    from neuroncompile.config import find_recipe, load_recipe
+
+    named = "/" not in reference and ":" not in reference and not reference.startswith((".", "~"))
+    if reference.endswith(".toml") or (named and not reference.endswith(".gguf")):
+        return load_recipe(reference)  # names the nearest recipe when there is none
+    if find_recipe(reference) is not None:
+        return load_recipe(reference)
+    return None
+
+
+def _target(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:
+    if request.target:
+        return parse_target(request.target), "flag --target"
+    if recipe is not None and recipe.target is not None:
+        return recipe.target, f"recipe {recipe.name}"
+    return parse_target("cpu"), "default"
+
+
+def _toolchain(
+    backend: str, request: BuildRequest, settings: Settings, recipe: Recipe | None
+) -> Toolchain:
+    from neuroncompile.config import resolve_toolchain
+
+    return resolve_toolchain(
+        backend,
+        flag=request.toolchain or settings.toolchain,
+        recipe=recipe,
+        identity=cpu_identity() if backend == "cpu" else {},
+    )
+
+
+def _model(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    settings: Settings,
+    progress: Progress | None,
+    before_download: Callable[[], None] | None,
+    from_facts: bool,
+) -> PinnedModel:
+    from neuroncompile import models
+
+    reference, revision, digests = request.model, request.revision, None
+    if recipe is not None:
+        if recipe.model_ref is None:
+            raise ConfigError(
+                f"recipe {recipe.name} names no model",
+                field="model.ref",
+                hint=f'add ref = "org/name" under [model] in {recipe.path}',
+            )
+        reference = recipe.model_ref
+        revision = revision or recipe.revision
+        digests = recipe.digests or None
+        if from_facts and recipe.facts:
+            found = models.cached(reference, settings, digests=digests, revision=revision)
+            return found or models.from_facts(recipe.facts, recipe.name)
+    return models.resolve(
+        reference,
+        settings,
+        digests=digests,
+        revision=revision,
+        progress=progress,
+        before_download=before_download,
+    )
+
+
+def _optlevel(backend: str, asked: str | None) -> str | None:
+    if asked is None:
+        return "1" if backend == "cpu" else None
+    if asked not in OPTLEVELS[backend]:
+        raise ConfigError(
+            f"-O{asked} is not a level of the {backend} backend",
+            field="optlevel",
+            value=asked,
+            legal=list(OPTLEVELS[backend]),
+            hint="use " + " or ".join(f"-O{level}" for level in OPTLEVELS[backend]),
+        )
+    return asked

@@ -1,0 +1,75 @@
+"""What a person sees while something long goes on.
+
+On a terminal one moving line; elsewhere a line when something starts, ends or, once a minute,
+is still at work. Nothing in json or quiet mode but warnings.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from neuroncompile.output import Output, human_bytes, human_seconds
+
+__all__ = ["BuildProgress", "Transfer"]
+
+HEARTBEAT = 60.0  # seconds between signs of life off a terminal
+
+
+class Transfer:
+    """Progress of downloads, hashing and packing: a `models.Progress`."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._what: str | None = None
+        self._said = 0.0
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        amount = human_bytes(done) + (f" of {human_bytes(total)}" if total else "")
+        if self._output.moving:
+            if now - self._said >= 0.1 or what != self._what or done == total:
+                self._output.progress(f"{what}  {amount}" if done else what)
+                self._said = now
+        elif what != self._what or now - self._said >= HEARTBEAT:
+            size = f" ({human_bytes(total)})" if total else ""
+            self._output.note(f"{what}{size}" if what != self._what else f"{what}: {amount}")
+            self._said = now
+        self._what = what
+
+
+@dataclass
+class BuildProgress:
+    """Graph i of n, elapsed, and the last sign of life of the compilers."""
+
+    output: Output
+    total: int
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    running: dict[str, float] = field(default_factory=dict)
+    _said: float = field(default_factory=time.monotonic)
+
+    def start(self, name: str) -> None:
+        """A compiler took up the graph."""
+        self.running[name] = time.monotonic()
+        self.tick()
+
+    def finish(self, name: str, *, how: str = "compiled") -> None:
+        """The graph is in the store."""
+        began = self.running.pop(name, None)
+        self.done += 1
+        took = f" in {human_seconds(time.monotonic() - began)}" if began else ""
+        self.output.note(f"  {self.done}/{self.total} {how} {name}{took}")
+        self._said = time.monotonic()
+        self.tick()
+
+    def tick(self) -> None:
+        """Called at least every second while compilers run."""
+        now = time.monotonic()
+        elapsed = human_seconds(now - self.started)
+        names = ", ".join(self.running)
+        if self.output.moving:
+            self.output.progress(f"  {self.done}/{self.total} done, {elapsed}: {names}")
+        elif now - self._said >= HEARTBEAT:
+            self.output.note(f"  still compiling {names} ({self.done}/{self.total}, {elapsed})")
+            self._said = now

@@ -1,0 +1,34 @@
+"""What a user asked for, before anything is resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["BuildRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """One program, as asked for by `build`, `run` or `neuroncompile.build`.
+
+    Attributes:
+        model: reference to a model, or the name or path of a recipe.
+        target: target text, or None for the recipe's, else cpu.
+        flags: NxDI keyword → (flag's name, value) for what was given outright.
+        sets: `a.b=c` texts, applied last.
+        optlevel: "1", "2", … or None for the backend's default.
+        allow_unknown: let keywords through that the schema does not know.
+        revision: branch, tag or commit of a hub model.
+        toolchain: name or frozen file.
+    """
+
+    model: str
+    target: str | None = None
+    flags: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    sets: tuple[str, ...] = ()
+    optlevel: str | None = None
+    allow_unknown: bool = False
+    revision: str | None = None
+    toolchain: str | None = None

@@ -1,0 +1,138 @@
+"""A program ready to decode: built, its weights mapped, its tokenizer read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.errors import ModelError
+from neuroncompile.models.architecture import eos_token_ids
+from neuroncompile.output import Output
+from neuroncompile.pipeline.build import Built, build_program, preflight
+from neuroncompile.pipeline.commands import announce
+from neuroncompile.pipeline.plan import make_plan
+from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.prompts import Ask
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.weights import weight_files
+from neuroncompile.runtime.chat import chat_template, render
+from neuroncompile.runtime.engine import Engine
+from neuroncompile.runtime.generate import Generator
+from neuroncompile.runtime.requests import Completion, Event, Request
+from neuroncompile.runtime.sampling import Sampling, resolve_sampling
+from neuroncompile.runtime.tokenizer import Tokenizer
+from neuroncompile.settings import Settings
+
+__all__ = ["Session", "open_session"]
+
+
+@dataclass(slots=True)
+class Session:
+    """What `run` and `neuroncompile.load` decode with.
+
+    Attributes:
+        settings: what it was opened with.
+        built: the program.
+        engine: the loaded program.
+        tokenizer: the model's.
+        template_file: the user's chat template, or None for the model's.
+    """
+
+    settings: Settings
+    built: Built
+    engine: Engine
+    tokenizer: Tokenizer
+    template_file: Path | None = None
+
+    def prepare(
+        self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
+    ) -> tuple[list[Request], list[Sampling]]:
+        """Requests for the decoding loop, with the effective sampling of each."""
+        samplings = [
+            resolve_sampling(
+                command_line=command_line,
+                request=ask.sampling,
+                generation_config=self.built.plan.model.generation_config,
+            )
+            for ask in asks
+        ]
+        requests = [
+            Request(
+                tuple(self._encode(ask, chat=chat)),
+                sampling.params,
+                f"line {ask.line}" if ask.line else "",
+            )
+            for ask, sampling in zip(asks, samplings, strict=True)
+        ]
+        return requests, samplings
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[Event]:
+        """Decode, giving text as it comes."""
+        return self._generator().stream(requests)
+
+    def complete(
+        self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
+    ) -> list[Completion]:
+        """Decode all asks; completions in their order."""
+        requests, _ = self.prepare(asks, command_line, chat=chat)
+        return self._generator().generate(requests)
+
+    def close(self) -> None:
+        """Release the engine."""
+        self.engine.close()
+
+    def _generator(self) -> Generator:
+        model = self.built.plan.model
+        eos = eos_token_ids(model.config, model.generation_config, self.tokenizer.config)
+        named = self.tokenizer.token_id(self.tokenizer.special_tokens.get("eos_token"))
+        return Generator(self.engine, self.tokenizer, {*eos, *([] if named is None else [named])})
+
+    def _encode(self, ask: Ask, *, chat: bool) -> list[int]:
+        messages = ask.messages
+        if not messages and chat:
+            messages = ({"role": "user", "content": ask.prompt or ""},)
+        if not messages:
+            return self.tokenizer.encode(ask.prompt or "")
+        template = chat_template(self.built.plan.model.tokenizer_dir, self.template_file)
+        text = render(template, messages, self.tokenizer.special_tokens)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def open_session(
+    request: BuildRequest,
+    settings: Settings,
+    output: Output,
+    *,
+    require_cached: bool = False,
+    chat: bool = False,
+    template_file: Path | None = None,
+) -> Session:
+    """Build if needed, then load.
+
+    Args:
+        chat: fail at once, before anything is compiled, when there is no chat template.
+    """
+    plan = make_plan(
+        request,
+        settings,
+        progress=Transfer(output),
+        before_download=None if require_cached else preflight,
+    )
+    for warning in plan.warnings:
+        output.warn(warning)
+    if plan.model.tokenizer_dir is None:
+        raise ModelError(
+            f"{plan.model.name} has no tokenizer.json",
+            hint="put the model's tokenizer files beside its config.json",
+        )
+    tokenizer = Tokenizer(plan.model.tokenizer_dir)
+    if chat:
+        chat_template(plan.model.tokenizer_dir, template_file)
+    announce(plan, output)
+    built = build_program(plan, settings, output, require_cached=require_cached)
+    weights = weight_files(plan, settings, output, require_cached=require_cached)
+    from neuroncompile.backends.cpu.engine import load
+
+    return Session(settings, built, load(built.view, weights), tokenizer, template_file)
