@@ -105,7 +105,7 @@ def normalise(config: Mapping[str, Any]) -> dict[str, Any]:
         result = {
             name: value
             for name, value in result.items()
-            if value is not None or name == "sliding_window"
+            if value is not None or (name == "sliding_window" and name in known)
         }
     return result
 
