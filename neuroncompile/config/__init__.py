@@ -12,11 +12,11 @@ from neuroncompile.config.recipe import Recipe
 from neuroncompile.config.recipes import expand, find_recipe, list_recipes, load_recipe
 from neuroncompile.config.toolchain import (
     Toolchain,
-    freeze_text,
+    freeze,
+    frozen_text,
     list_toolchains,
     load_toolchain,
     resolve_toolchain,
-    write_frozen,
 )
 from neuroncompile.config.values import NeuronConfig, Value
 
@@ -28,12 +28,12 @@ __all__ = [
     "check_config",
     "expand",
     "find_recipe",
-    "freeze_text",
+    "freeze",
+    "frozen_text",
     "list_recipes",
     "list_toolchains",
     "load_recipe",
     "load_toolchain",
     "resolve_config",
     "resolve_toolchain",
-    "write_frozen",
 ]

@@ -57,13 +57,13 @@ def find_recipe(name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def list_recipes() -> list[Path]:
-    """The file of every recipe that can be named, by name; of one name the first file wins."""
+def list_recipes() -> list[tuple[str, Path]]:
+    """(name, file) of every recipe that can be named, by name; of one name the first file wins."""
     found: dict[str, Path] = {}
     for directory in recipe_directories():
         for path in sorted(directory.glob("*.toml")):
             found.setdefault(path.stem, path)
-    return [found[name] for name in sorted(found)]
+    return sorted(found.items())
 
 
 def load_recipe(name_or_path: str | Path) -> Recipe:
@@ -153,7 +153,7 @@ def _parent(path: Path, extends: str) -> Path:
     beside = path.parent / (extends if extends.endswith(".toml") else f"{extends}.toml")
     parent = beside if beside.is_file() else find_recipe(extends)
     if parent is None:
-        near = nearest(extends, [file.stem for file in list_recipes()])
+        near = nearest(extends, [name for name, _ in list_recipes()])
         raise _bad(
             path,
             f"extends {extends!r}, and there is no such recipe",
@@ -267,7 +267,7 @@ def _merge_target(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str,
 
 
 def _not_found(name: str) -> ModelNotFoundError:
-    known = [file.stem for file in list_recipes()]
+    known = [name for name, _ in list_recipes()]
     near = nearest(name.removesuffix(".toml").rpartition("/")[2], known)
     return ModelNotFoundError(
         f"no recipe {name!r}",

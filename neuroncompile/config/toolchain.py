@@ -30,12 +30,12 @@ from neuroncompile.errors import ToolchainError, nearest
 
 __all__ = [
     "Toolchain",
-    "freeze_text",
+    "freeze",
+    "frozen_text",
     "list_toolchains",
     "load_toolchain",
     "resolve_toolchain",
     "toolchain_directory",
-    "write_frozen",
 ]
 
 BACKENDS = ("cpu", "nxdi")
@@ -174,7 +174,7 @@ def toolchain_directory(environ: Mapping[str, str] | None = None) -> Path:
     return root / "neuroncompile" / "toolchains"
 
 
-def freeze_text(toolchain: Toolchain) -> str:
+def frozen_text(toolchain: Toolchain) -> str:
     """The file's text. The interpreter's path is left out: it names this machine."""
     lines = [
         "# The compiler's exact versions; they are part of every key.",
@@ -188,8 +188,8 @@ def freeze_text(toolchain: Toolchain) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_frozen(toolchain: Toolchain, path: Path) -> None:
-    """Write `freeze_text` to a file, whole or not at all.
+def freeze(toolchain: Toolchain, path: Path) -> None:
+    """Write `frozen_text` to a file, whole or not at all.
 
     Raises:
         ToolchainError: the file cannot be written.
@@ -197,7 +197,7 @@ def write_frozen(toolchain: Toolchain, path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(freeze_text(toolchain), encoding="utf-8")
+        partial.write_text(frozen_text(toolchain), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

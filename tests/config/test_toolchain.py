@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from neuroncompile.config import (
     Recipe,
     Toolchain,
-    freeze_text,
+    freeze,
+    frozen_text,
     list_toolchains,
     load_recipe,
     load_toolchain,
     resolve_toolchain,
-    write_frozen,
 )
 from neuroncompile.config.releases import RELEASES, sdk_packages
 from neuroncompile.errors import ToolchainError
@@ -36,7 +36,7 @@ def recipe(tmp_path: Path, text: str) -> Recipe:
 def test_order_of_resolution(tmp_path: Path, environ: dict[str, str]) -> None:
     asked = recipe(tmp_path, 'torch = "2.12.0"')
     lock = Toolchain("locked", "cpu", {"torch": "2.11.0"}, origin="lock")
-    write_frozen(Toolchain("frozen", "cpu", {"torch": "2.10.0"}), tmp_path / "f.toml")
+    freeze(Toolchain("frozen", "cpu", {"torch": "2.10.0"}), tmp_path / "f.toml")
     flag = str(tmp_path / "f.toml")
 
     def torch(**layers: object) -> tuple[str, str]:
@@ -72,19 +72,19 @@ def test_the_other_backends_toolchain_is_refused(tmp_path: Path) -> None:
 def test_a_frozen_file_gives_the_same_spec(tmp_path: Path) -> None:
     here = Toolchain("this environment", "cpu", CPU, python="/usr/bin/python3")
     path = tmp_path / "deep" / "cpu.toml"
-    write_frozen(here, path)
+    freeze(here, path)
     there = load_toolchain(str(path))
     assert there.spec() == here.spec()
     assert (there.name, there.backend, there.python) == ("this environment", "cpu", None)
     assert "/usr/bin" not in path.read_text()
     assert [file.name for file in path.parent.iterdir()] == ["cpu.toml"]
-    assert freeze_text(there) == path.read_text()
+    assert frozen_text(there) == path.read_text()
 
 
 def test_freezing_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ToolchainError, match="cannot be written"):
-        write_frozen(Toolchain("t", "cpu", CPU), tmp_path / "file" / "cpu.toml")
+        freeze(Toolchain("t", "cpu", CPU), tmp_path / "file" / "cpu.toml")
 
 
 @given(
@@ -99,7 +99,7 @@ def test_any_versions_survive_a_file(
     tmp_path_factory: pytest.TempPathFactory, packages: dict[str, str], name: str
 ) -> None:
     path = tmp_path_factory.mktemp("frozen") / "t.toml"
-    write_frozen(Toolchain(name, "cpu", packages), path)
+    freeze(Toolchain(name, "cpu", packages), path)
     found = load_toolchain(str(path))
     assert (found.name, dict(found.packages)) == (name, packages)
 
@@ -107,7 +107,7 @@ def test_any_versions_survive_a_file(
 def test_named_toolchains(tmp_path: Path, environ: dict[str, str]) -> None:
     directory = tmp_path / "config" / "neuroncompile" / "toolchains"
     assert list_toolchains(environ) == []
-    write_frozen(Toolchain("ours", "nxdi", sdk_packages("2.29")), directory / "ours.toml")
+    freeze(Toolchain("ours", "nxdi", sdk_packages("2.29")), directory / "ours.toml")
     assert list_toolchains(environ) == ["ours"]
     assert load_toolchain("ours", environ=environ).spec() == sdk_packages("2.29") | {}
     with pytest.raises(ToolchainError, match="no toolchain 'oours'") as caught:
