@@ -184,6 +184,8 @@ def _dtype(config: NeuronConfig, model: Mapping[str, Any], target: Target) -> li
             if target.is_cpu
             else "use bfloat16, and quantized=true with quantization_dtype for FP8 weights",
         )
+    if dtype == "float16" and model.get("dtype") in ("bfloat16", "float32"):
+        return [f"torch_dtype float16 overflows above 65504, and {model['dtype']} does not"]
     return []
 
 

@@ -194,6 +194,10 @@ CLASSES: dict[str, tuple[Row, ...]] = {
         ("blockwise_matmul_config", "BlockwiseMatmulConfig", None, "graph"),
         ("router_config", "RouterConfig", None, "graph"),
     ),
+    "Qwen2VLNeuronConfig": (
+        ("default_image_width", "int", 640, "graph"),
+        ("default_image_height", "int", 320, "graph"),
+    ),
     "GptOssNeuronConfig": (("sliding_window_attention_dp_degree", "int", 1, "graph"),),
     "OnDeviceSamplingConfig": (
         ("do_sample", "bool", False, "graph"),
@@ -286,8 +290,7 @@ CLASSES: dict[str, tuple[Row, ...]] = {
     ),
 }
 # fmt: on
-"""Class → rows. `MoENeuronConfig`, `MultimodalVisionNeuronConfig` and `GptOssNeuronConfig` hold
-what they add to `NeuronConfig`."""
+"""Class → rows; the other `…NeuronConfig`s hold what they add to `NeuronConfig`."""
 
 FAMILY_CLASSES = {
     **dict.fromkeys(
@@ -295,6 +298,7 @@ FAMILY_CLASSES = {
     ),
     **dict.fromkeys(("mixtral", "dbrx", "qwen3_moe"), ("NeuronConfig", "MoENeuronConfig")),
     "gpt_oss": ("NeuronConfig", "MoENeuronConfig", "GptOssNeuronConfig"),
+    "qwen2_vl": ("NeuronConfig", "Qwen2VLNeuronConfig"),
     "mllama": ("NeuronConfig", "MultimodalVisionNeuronConfig"),
 }
 """model_type → the classes its NxDI config accepts keywords of; other families accept all."""
@@ -355,5 +359,6 @@ def fields_of(family: str | None) -> dict[str, Row]:
         "MoENeuronConfig",
         "MultimodalVisionNeuronConfig",
         "GptOssNeuronConfig",
+        "Qwen2VLNeuronConfig",
     )
     return {row[0]: row for name in names for row in CLASSES[name]}

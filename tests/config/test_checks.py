@@ -168,6 +168,17 @@ def test_buckets_that_end_early_are_a_warning(resolve: Resolve, llama: dict[str,
     assert "2048" in warning
 
 
+@pytest.mark.parametrize(
+    ("own", "asked", "warned"),
+    [("bfloat16", "float16", True), ("float16", "float16", False), ("float32", "bfloat16", False)],
+)
+def test_a_narrower_exponent_is_a_warning(
+    resolve: Resolve, llama: dict[str, Any], own: str, asked: str, warned: bool
+) -> None:
+    config = resolve(f"torch_dtype={asked}", dtype=own)
+    assert bool(check_config(config, model=llama | {"dtype": own})) == warned
+
+
 def test_mha_without_key_value_heads(resolve: Resolve) -> None:
     model = {"model_type": "llama", "num_attention_heads": 12}
     assert check_config(resolve("tp_degree=4", model=model), model=model) == ()
