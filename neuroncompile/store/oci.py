@@ -36,6 +36,7 @@ __all__ = [
     "build_manifest",
     "check_titles",
     "hex_of",
+    "is_hex",
     "parse_manifest",
     "parse_pointer",
 ]
@@ -99,9 +100,14 @@ def hex_of(digest: str) -> str:
         CorruptArtifactError: it is not a SHA-256 digest.
     """
     text = digest.removeprefix("sha256:") if isinstance(digest, str) else ""
-    if len(text) != 64 or not _HEX.issuperset(text):
+    if not is_hex(text):
         raise CorruptArtifactError(f"{digest!r} is not a SHA-256 digest")
     return text
+
+
+def is_hex(text: str) -> bool:
+    """Is it the 64 lower-case hex digits of a SHA-256?"""
+    return len(text) == 64 and _HEX.issuperset(text)
 
 
 def check_titles(titles: Iterable[str]) -> None:
