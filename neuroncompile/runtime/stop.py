@@ -8,27 +8,27 @@ __all__ = ["StopMatcher"]
 
 
 class StopMatcher:
-    """Passes text through, holding back whatever may be the beginning of a stop string."""
+    """Passes text through, holding back whatever may be the beginning of a stop string.
+
+    The stop string that is complete first ends the text, as if characters came one by one; so
+    the answer does not depend on how tokens cut it. Of two that are complete at once the longer
+    counts.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """Text that can be shown now, and the stop string that was met, if one was.
-
-        The earliest stop string ends the text; of two that begin at one place, the longer is
-        reported. Nothing of it is shown.
-        """
+        """Text that can be shown now, and the stop string that was met, if one was."""
         self._held += text
-        found = [(at, -len(s), s) for s in self._stops if (at := self._held.find(s)) >= 0]
+        found = [(at + len(s), at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
         if found:
-            at, _, stop = min(found)
+            _, at, stop = min(found)
             shown, self._held = self._held[:at], ""
             return shown, stop
-        keep = self._may_begin()
-        shown = self._held[: len(self._held) - keep]
-        self._held = self._held[len(self._held) - keep :]
+        cut = len(self._held) - self._may_begin()
+        shown, self._held = self._held[:cut], self._held[cut:]
         return shown, None
 
     def flush(self) -> str:

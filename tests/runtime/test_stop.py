@@ -26,7 +26,9 @@ def run(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
         (["STOP"], ["abc ST", "OP def"], ("abc ", "STOP")),
         (["STOP"], ["abc ST", "ART"], ("abc START", None)),
         (["\n\n", "\nUser:"], ["hi\n", "User", ":x"], ("hi", "\nUser:")),
-        (["ab", "abc"], ["x", "abc"], ("x", "abc")),
+        (["ab", "abc"], ["x", "abc"], ("x", "ab")),
+        (["bc", "abcd"], ["abcd"], ("a", "bc")),
+        (["bc", "abc"], ["ab", "c"], ("", "abc")),
         (["aab"], ["aa", "ab"], ("a", "aab")),
         ([], ["a", "b"], ("ab", None)),
     ],
@@ -48,6 +50,7 @@ ABC = st.text("abc", max_size=12)
 def test_cutting_does_not_matter(stops: list[str], pieces: list[str]) -> None:
     whole = "".join(pieces)
     shown, stop = run(stops, pieces)
+    assert (shown, stop) == run(stops, [whole]) == run(stops, list(whole))
     assert whole.startswith(shown)
     assert not any(s in shown for s in stops)
     if stop is None:
