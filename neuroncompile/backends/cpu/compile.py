@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -155,17 +156,13 @@ class _Worker:
     def stop(self) -> None:
         """Kill the compiler with everything it started, and clear its fixed directory."""
         if self.process.poll() is None or self.graph is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
         if self.graph is not None:
             remove_leftover(self.graph.key)
 

@@ -10,7 +10,7 @@ L cache positions, S slots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -78,7 +78,8 @@ class Attention(nn.Module):
     def __init__(self, kind: Mapping[str, Any], bucket: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads, self.kv_heads = kind["num_attention_heads"], kind["num_key_value_heads"]
-        self.head_dim, self.bucket, self.window = kind["head_dim"], bucket, kind["sliding_window"]
+        self.head_dim, self.bucket = kind["head_dim"], bucket
+        self.window: int | None = kind["sliding_window"]
         hidden, qkv_bias = kind["hidden_size"], kind["qkv_bias"]
         self.q_proj = Linear(hidden, self.heads * self.head_dim, qkv_bias, dtype)
         self.k_proj = Linear(hidden, self.kv_heads * self.head_dim, qkv_bias, dtype)
@@ -121,7 +122,7 @@ class Attention(nn.Module):
             is_causal=not windowed,
             enable_gqa=True,
         )
-        return self.o_proj(y.transpose(1, 2).reshape(rows, tokens, self.heads * self.head_dim))
+        return self.output(y.transpose(1, 2).reshape(rows, tokens, self.heads * self.head_dim))
 
     def step(
         self,
@@ -149,11 +150,16 @@ class Attention(nn.Module):
         scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
         weights = scores.softmax(-1)
         y = (weights[..., None] * values[:, :, None]).sum(-2)
-        return self.o_proj(y.reshape(rows, 1, self.heads * self.head_dim))
+        return self.output(y.reshape(rows, 1, self.heads * self.head_dim))
+
+    def output(self, y: Tensor) -> Tensor:
+        projected: Tensor = self.o_proj(y)
+        return projected
 
     def _band(self, tokens: int) -> Tensor:
         token = torch.arange(tokens)
         distance = token[:, None] - token
+        assert self.window is not None
         return (distance >= 0) & (distance < self.window)
 
 
@@ -233,7 +239,11 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_pytorch_tanh": _gelu_tanh}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": _gelu_tanh,
+}
 
 
 def _parameter(dtype: torch.dtype, *shape: int) -> nn.Parameter:

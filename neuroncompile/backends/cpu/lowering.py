@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch._inductor
 from torch import Tensor, nn
-from torch._inductor import config, cpu_vec_isa
+from torch._inductor import config, cpp_builder, cpu_vec_isa
 
 from neuroncompile.backends.cpu.graphs import DTYPES, Edge, Layer, Whole
 
@@ -51,7 +51,8 @@ def lower(spec: Mapping[str, Any], directory: Path) -> Path:
         files = torch._inductor.aot_compile(
             program.module(check_guards=False), inputs, options=_options(spec, directory)
         )
-    (library,) = (Path(f) for f in files if str(f).endswith(".so"))
+    assert isinstance(files, list)
+    (library,) = (Path(f) for f in files if isinstance(f, str) and f.endswith(".so"))
     return library
 
 
@@ -106,7 +107,8 @@ def _options(spec: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         "aot_inductor.package_constants_in_so": False,
         "aot_inductor.precompile_headers": False,  # else a path of this host's cache gets in
         "aot_inductor.enable_line_tables": False,
-        "cpp.march": isa,
+        # By itself Inductor names files by a hash of the host's include paths.
+        "aot_inductor.model_name_for_generated_files": "graph",
         "cpp.simdlen": VECTORS[isa][0] or 1,
         "cpp.vec_isa_ok": True,
         "cpp.dynamic_threads": True,
@@ -118,7 +120,9 @@ def _fix_instruction_set(isa: str) -> None:
     """Offer Inductor the target's vectors only; by itself it asks the host's processor."""
     vectors = VECTORS[isa][1]
     offered = [] if vectors is None else [vectors()]
-    cpu_vec_isa.valid_vec_isa_list = lambda: offered
+    cpu_vec_isa.valid_vec_isa_list = lambda: offered  # type: ignore[assignment]
+    flags = [f"march={isa}", f"ffile-prefix-map={os.path.dirname(torch.__file__)}=torch"]
+    cpp_builder._get_cpu_arch_cflags = lambda cpp_compiler: flags
     config.compile_threads = 1
 
 

@@ -33,6 +33,7 @@ def main() -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         order = json.loads(line)
+        answer: dict[str, object]
         try:
             answer = {"files": _compile(order["key"], order["spec"], Path(order["out"]))}
         except Exception as error:
