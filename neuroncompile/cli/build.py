@@ -45,6 +45,7 @@ def build(
     optlevel: o.OptLevel = "",
     sets: o.Set = None,
     allow_unknown: o.AllowUnknown = False,
+    allow_head_padding: o.AllowHeadPadding = False,
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
@@ -77,6 +78,7 @@ def build(
         sets=tuple(sets or ()),
         optlevel=optlevel or None,
         allow_unknown=allow_unknown,
+        allow_head_padding=allow_head_padding,
         revision=revision or None,
         toolchain=toolchain or None,
     )

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "AllowHeadPadding",
     "AllowUnknown",
     "BatchSize",
     "ContextBuckets",
@@ -115,6 +116,10 @@ Set = Annotated[
 ]
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Pass keywords this version does not know; hashed.")
+]
+AllowHeadPadding = Annotated[
+    bool,
+    typer.Option("--allow-head-padding", help="Pad attention heads with zeros to divide by tp."),
 ]
 Revision = Annotated[str, typer.Option("--revision", help="Branch, tag or commit of a hub model.")]
 ToolchainName = Annotated[

@@ -11,9 +11,11 @@ from neuroncompile.config import (
     frozen_text,
     list_recipes,
     load_recipe,
+    load_toolchain,
     resolve_toolchain,
 )
 from neuroncompile.hardware import targets
+from neuroncompile.hardware.targets import parse_target
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import cpu_identity
 from neuroncompile.settings import Settings
@@ -135,11 +137,11 @@ def targets_ls_command(output: Output) -> int:
 
 
 def _toolchain(name: str | None, target: str, settings: Settings) -> Toolchain:
-    backend = "cpu" if targets.parse_target(target).is_cpu else "nxdi"
+    name = name or settings.toolchain
     recipe = load_recipe(name) if name and find_recipe(name) else None
-    return resolve_toolchain(
-        backend,
-        flag=(name or settings.toolchain) if recipe is None else None,
-        recipe=recipe,
-        identity=cpu_identity() if backend == "cpu" else {},
-    )
+    if name and recipe is None:
+        return load_toolchain(name, origin="named")
+    wanted = recipe.target if recipe is not None and recipe.target else parse_target(target)
+    backend = "cpu" if wanted.is_cpu else "nxdi"
+    identity = cpu_identity() if backend == "cpu" else {}
+    return resolve_toolchain(backend, recipe=recipe, identity=identity)

@@ -93,9 +93,9 @@ def _announcement(plan: Plan, total: int, missing: int) -> str:
 def _same_toolchain(plan: Plan) -> None:
     """Compiling with another toolchain than asked for would put a false name on the result."""
     installed = cpu_identity()
-    asked = plan.toolchain.spec()
-    if installed == asked:
+    if not plan.toolchain.mismatches(installed):
         return
+    asked = plan.toolchain.spec()
     here = ", ".join(f"{k} {v}" for k, v in installed.items()) or "nothing that compiles"
     wanted = ", ".join(f"{k} {v}" for k, v in asked.items())
     raise ToolchainError(

@@ -85,6 +85,7 @@ def make_plan(
     target, target_origin = _target(request, recipe)
     backend = "cpu" if target.platform == "cpu" else "nxdi"
     toolchain = _toolchain(backend, request, settings, recipe)
+    _early(request, recipe, target)
     model = _model(request, recipe, settings, progress, before_download, from_facts)
     architecture = architecture_of(model.config)
     normal = normalise(model.config)
@@ -98,7 +99,15 @@ def make_plan(
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
-    warnings = list(check_config(config, model=normal, target=config.target, toolchain=toolchain))
+    warnings = list(
+        check_config(
+            config,
+            model=normal,
+            target=config.target,
+            toolchain=toolchain,
+            allow_head_padding=request.allow_head_padding,
+        )
+    )
     if backend == "cpu":
         from neuroncompile.backends.cpu.checks import check
         from neuroncompile.models.architecture import shape_of
@@ -143,6 +152,23 @@ def cpu_identity() -> dict[str, str]:
         return identity()
     except ToolchainError:
         return {}
+
+
+def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None:
+    """Refuse a misspelt keyword or an illegal value before a model is looked for."""
+    from neuroncompile.config import resolve_config
+
+    resolve_config(
+        model={},
+        model_dtype=None,
+        target=target,
+        recipe=recipe,
+        flags=request.flags,
+        sets=request.sets,
+        allow_unknown=request.allow_unknown,
+        environ=os.environ,
+    )
+    _optlevel("cpu" if target.is_cpu else "nxdi", request.optlevel)
 
 
 def _recipe(reference: str) -> Recipe | None:

@@ -20,6 +20,7 @@ class BuildRequest:
         sets: `a.b=c` texts, applied last.
         optlevel: "1", "2", … or None for the backend's default.
         allow_unknown: let keywords through that the schema does not know.
+        allow_head_padding: consent to attention heads of zeros where tp does not divide them.
         revision: branch, tag or commit of a hub model.
         toolchain: name or frozen file.
     """
@@ -30,5 +31,6 @@ class BuildRequest:
     sets: tuple[str, ...] = ()
     optlevel: str | None = None
     allow_unknown: bool = False
+    allow_head_padding: bool = False
     revision: str | None = None
     toolchain: str | None = None

@@ -1,0 +1,155 @@
+"""A tiny random model with a tokenizer, and one store that the slower tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+CHATML = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No test reads or writes the developer's own store, settings or token."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(("NEURONCOMPILE_", "HF_", "XDG_")):
+            if name == "NEURONCOMPILE_TEST_MODELS":
+                continue
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document."""
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run the command line in a process of its own, as a user would."""
+
+    def call(*args: str, stdin: str = "", timeout: float = 300, **env: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "neuroncompile", *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+def write_tokenizer(directory: Path) -> None:
+    """A byte-level BPE tokenizer of 300 ids with `<s>` 0 and `</s>` 1."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    fast = Tokenizer(models.BPE())
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    fast.train_from_iterator(
+        ["the cat sat on the mat, the end"] * 3,
+        trainers.BpeTrainer(
+            vocab_size=300,
+            special_tokens=["<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    fast.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    fast.save(str(directory / "tokenizer.json"))
+    config = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": CHATML}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def write_llama(directory: Path, *, seed: int = 0, **changes: Any) -> Path:
+    """A random Llama of two layers in float32, as transformers saves it, with a tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    values: dict[str, Any] = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        **changes,
+    }
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**values)).eval()
+    model.save_pretrained(directory)
+    write_tokenizer(directory)
+    return directory
+
+
+SMALL = (
+    "--seq-len=64",
+    "--context-encoding-buckets=16,64",
+    "--token-generation-buckets=64",
+)
+"""Program options that compile in seconds."""
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model's directory."""
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests that do not need an empty one."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def built_key(llama: Path, store_root: Path) -> str:
+    """Key of the tiny model's program at `SMALL`, compiled once for the session."""
+    command = [sys.executable, "-m", "neuroncompile", "build", str(llama), *SMALL]
+    done = subprocess.run(
+        [*command, "--store", str(store_root), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    key: str = json.loads(done.stdout)["result"]["key"]
+    return key

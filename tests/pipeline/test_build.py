@@ -1,0 +1,229 @@
+"""Builds for real: hits, misses, reuse, interruption, and what a build leaves behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, SMALL, Run, write_llama
+
+
+def start(*args: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "neuroncompile", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        start_new_session=True,
+    )
+
+
+def artifacts(store: Path, kind: str) -> list[str]:
+    directory = store / "v1" / "actions" / kind
+    return sorted(p.name for p in directory.iterdir()) if directory.is_dir() else []
+
+
+def wait_for(condition: object, seconds: float = 120) -> None:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.05)
+
+
+def test_a_second_build_is_a_hit_that_changes_nothing(
+    run: Run, llama: Path, store_root: Path, built_key: str
+) -> None:
+    blobs = store_root / "v1" / "blobs" / "sha256"
+    before = {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in blobs.iterdir()}
+    done = run("build", str(llama), *SMALL, "--store", str(store_root), "--json")
+    result = done.document["result"]
+    assert (done.code, result["hit"], result["key"]) == (0, True, built_key)
+    assert result["compiled"] == []
+    assert {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in blobs.iterdir()} == before
+
+
+def test_a_fine_tune_is_a_hit(run: Run, store_root: Path, built_key: str, tmp_path: Path) -> None:
+    other = write_llama(tmp_path, seed=1)
+    done = run("build", str(other), *SMALL, "--store", str(store_root), "--check", "--json")
+    assert (done.code, done.document["result"]["key"]) == (0, built_key)
+
+
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        ("--seq-len=65", "neuron.seq_len"),
+        ("--dtype=bfloat16", "neuron.torch_dtype"),
+        ("--batch-size=2", "neuron.batch_size"),
+        ("--target=cpu:x86-64-v2", "target.isa"),
+        ("-O2", "optlevel"),
+        ("--set=max_context_length=32", "neuron.max_context_length"),
+    ],
+)
+def test_what_changes_the_program_is_a_miss_with_a_reason(
+    run: Run, llama: Path, store_root: Path, built_key: str, option: str, field: str
+) -> None:
+    small = [o for o in SMALL if o.split("=")[0] != option.split("=")[0]]
+    if option.startswith(("--seq-len", "--set")):
+        small = [o for o in small if "buckets" not in o]
+    done = run("build", str(llama), *small, option, "--store", str(store_root), "--check", "--json")
+    assert done.code == 3
+    nearest = done.document["result"]["nearest"]
+    assert nearest["key"] == built_key
+    assert field in [d["field"] for d in nearest["differences"]]
+
+
+def test_another_toolchain_version_is_a_miss(
+    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "cpu.toml"
+    assert run("toolchain", "freeze", "-o", str(frozen)).code == 0
+    common = ("build", str(llama), *SMALL, "--store", str(store_root), "--json", "--toolchain")
+    assert run(*common, str(frozen), "--check").document["result"]["key"] == built_key
+    text = frozen.read_text()
+    frozen.write_text(text.replace("2.13.0", "2.13.9"))
+    missed = run(*common, str(frozen), "--check")
+    assert missed.code == 3
+    differences = missed.document["result"]["nearest"]["differences"]
+    assert [d["field"] for d in differences] == ["toolchain.torch"]
+    refused = run(*common, str(frozen))
+    assert refused.code == 5
+    assert "2.13.9" in refused.document["error"]["message"]
+    assert "2.13.0" in refused.document["error"]["message"]
+
+
+def test_the_key_is_the_same_without_torch_given_the_frozen_toolchain(
+    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "cpu.toml"
+    assert run("toolchain", "freeze", "-o", str(frozen)).code == 0
+    bare = tmp_path / "site"
+    bare.mkdir()
+    import typer
+
+    packages = Path(typer.__file__).parents[1]
+    for name in ("typer", "typing_extensions.py", "annotated_doc", "shellingham"):
+        if (packages / name).exists():
+            os.symlink(packages / name, bare / name)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-S", "-m", "neuroncompile", "build", str(llama), *SMALL),
+            *("--check", "--store", str(store_root), "--toolchain", str(frozen), "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{bare}", "HOME": "/nonexistent"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert built_key in done.stdout
+
+
+def test_the_key_is_the_same_from_anywhere(
+    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(llama, moved)
+    done = run(
+        *("build", str(moved), *SMALL, "--store", str(store_root), "--check", "--json"),
+        HOME=str(tmp_path),
+        TZ="Asia/Tokyo",
+        LANG="de_DE.UTF-8",
+        USER="someone",
+        PYTHONHASHSEED="7",
+    )
+    assert (done.code, done.document["result"]["key"]) == (0, built_key)
+
+
+def test_require_cached_never_compiles(run: Run, llama: Path, tmp_path: Path) -> None:
+    done = run("build", str(llama), *SMALL, "--store", str(tmp_path), "--require-cached")
+    assert done.code == 3
+    assert artifacts(tmp_path, "graph") == []
+
+
+def test_new_buckets_compile_only_what_is_new(
+    run: Run, llama: Path, store_root: Path, built_key: str
+) -> None:
+    done = run(
+        *("build", str(llama), "--seq-len=64", "--context-encoding-buckets=16,32,64"),
+        *("--token-generation-buckets=64", "--store", str(store_root), "--json"),
+    )
+    result = done.document["result"]
+    assert done.code == 0, done.err
+    assert result["key"] != built_key
+    assert len(result["compiled"]) == 1
+    assert len(result["reused"]) == 4
+
+
+def test_killed_and_built_again(run: Run, llama: Path, tmp_path: Path) -> None:
+    process = start("build", str(llama), *SMALL, "--store", str(tmp_path), "--jobs=1")
+    wait_for(lambda: artifacts(tmp_path, "graph"))
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = len(artifacts(tmp_path, "graph"))
+    assert artifacts(tmp_path, "compile") == []
+    done = run("build", str(llama), *SMALL, "--store", str(tmp_path), "--json")
+    result = done.document["result"]
+    assert done.code == 0, done.err
+    assert len(result["reused"]) >= kept >= 1
+    assert len(result["reused"]) + len(result["compiled"]) == 4
+
+
+def test_ctrl_c_says_what_is_kept(llama: Path, tmp_path: Path) -> None:
+    process = start("build", str(llama), *SMALL, "--store", str(tmp_path), "--jobs=1")
+    wait_for(lambda: artifacts(tmp_path, "graph"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"of 4 graphs are kept in {tmp_path}" in err
+    assert "goes on from there" in err
+    assert artifacts(tmp_path, "compile") == []
+    assert list((tmp_path / "v1" / "tmp").iterdir()) == []
+
+
+def test_two_builds_of_one_key_compile_once(llama: Path, tmp_path: Path) -> None:
+    common = ("build", str(llama), *SMALL, "--store", str(tmp_path), "--json")
+    import json
+
+    both = [start(*common), start(*common)]
+    outputs = [p.communicate(timeout=300) for p in both]
+    results = [json.loads(out)["result"] for out, _ in outputs]
+    assert sorted(r["hit"] for r in results) == [False, True]
+    assert sorted(len(r["compiled"]) for r in results) == [0, 4]
+    assert len({r["key"] for r in results}) == 1
+
+
+def test_a_full_disk_is_exit_7_and_loses_nothing(run: Run, llama: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(mount)], check=True)
+    try:
+        done = run("build", str(llama), *SMALL, "--store", str(mount))
+        assert done.code == 7, done.err
+        assert "free space" in done.err
+        assert artifacts(mount, "compile") == []
+        subprocess.run(["mount", "-o", "remount,size=64m", str(mount)], check=True)
+        again = run("build", str(llama), *SMALL, "--store", str(mount), "--json")
+        assert again.code == 0, again.err
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_no_compiler_is_said_before_anything_else(run: Run, llama: Path, tmp_path: Path) -> None:
+    done = run("build", str(llama), *SMALL, "--store", str(tmp_path), PATH="/nonexistent")
+    assert done.code == 5
+    assert "g++" in done.err
+    assert "apt-get install g++" in done.err
+    recipe = run("build", "smollm2-135m", "--store", str(tmp_path / "new"), PATH="/nonexistent")
+    assert recipe.code == 5
+    assert not (tmp_path / "new" / "models").exists()

@@ -1,0 +1,249 @@
+"""`run` from prompt to text, on a real program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.conftest import SMALL, Done, Run, write_llama
+
+DOCUMENT: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schema", "command", "exit_code", "result", "warnings", "error"],
+    "properties": {
+        "schema": {"const": 1},
+        "command": {"type": "string"},
+        "exit_code": {"type": "integer"},
+        "warnings": {"type": "array", "items": {"type": "string"}},
+        "result": {},
+        "error": {
+            "oneOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["type", "message", "hint", "details"],
+                    "properties": {
+                        "type": {"type": "string"},
+                        "message": {"type": "string"},
+                        "hint": {"type": ["string", "null"]},
+                        "details": {"type": "object"},
+                    },
+                },
+            ]
+        },
+    },
+}
+ORIGIN = {
+    "type": "object",
+    "required": ["value", "origin"],
+    "additionalProperties": False,
+    "properties": {"value": {}, "origin": {"type": "string"}},
+}
+RESULT: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["key", "backend", "target", "model", "hit", "compiled", "completions"],
+    "properties": {
+        "key": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "backend": {"const": "cpu"},
+        "target": {"type": "object"},
+        "model": {"type": "string"},
+        "hit": {"type": "boolean"},
+        "compiled": {"type": "array", "items": {"type": "string"}},
+        "completions": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [
+                    "index",
+                    "prompt_tokens",
+                    "tokens",
+                    "text",
+                    "finish_reason",
+                    "stop_reason",
+                    "ttft_s",
+                    "tpot_s",
+                    "sampling",
+                ],
+                "properties": {
+                    "index": {"type": "integer"},
+                    "prompt_tokens": {"type": "integer", "minimum": 1},
+                    "tokens": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                    "text": {"type": "string"},
+                    "finish_reason": {"enum": ["stop", "length"]},
+                    "stop_reason": {"type": ["integer", "string"]},
+                    "ttft_s": {"type": "number", "exclusiveMinimum": 0},
+                    "tpot_s": {"type": ["number", "null"]},
+                    "sampling": {"type": "object", "additionalProperties": ORIGIN},
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def tiny(run: Run, llama: Path, store_root: Path, built_key: str) -> Any:
+    def call(*args: str, **options: Any) -> Done:
+        return run("run", str(llama), *SMALL, "--store", str(store_root), *args, **options)
+
+    return call
+
+
+def tokens(done: Done) -> list[int]:
+    assert done.code == 0, done.out + done.err
+    found: list[int] = done.document["result"]["completions"][0]["tokens"]
+    return found
+
+
+def test_json_on_success_has_its_shape(tiny: Any, built_key: str) -> None:
+    done = tiny("the cat", "--max-new-tokens=5", "--json")
+    document = done.document
+    jsonschema.validate(document, DOCUMENT)
+    jsonschema.validate(document["result"], RESULT)
+    assert (document["command"], document["error"]) == ("run", None)
+    assert document["result"]["key"] == built_key
+    assert document["result"]["hit"] is True
+    assert len(tokens(done)) == 5
+
+
+def test_json_on_error_has_its_shape(tiny: Any) -> None:
+    done = tiny("the cat " * 40, "--json")
+    document = done.document
+    jsonschema.validate(document, DOCUMENT)
+    assert (done.code, document["exit_code"], document["result"]) == (10, 10, None)
+    assert document["error"]["type"] == "PromptTooLongError"
+
+
+def test_greedy_equals_transformers(tiny: Any, llama: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    done = tiny("the cat sat", "--max-new-tokens=30", "--json")
+    completion = done.document["result"]["completions"][0]
+    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    from neuroncompile.runtime.tokenizer import Tokenizer
+
+    ids = Tokenizer(llama).encode("the cat sat")
+    assert completion["prompt_tokens"] == len(ids)
+    expected = model.generate(torch.tensor([ids]), max_new_tokens=30, do_sample=False)
+    assert completion["tokens"] == expected[0, len(ids) :].tolist()
+
+
+def test_text_on_stdout_and_nothing_else(tiny: Any) -> None:
+    plain = tiny("the cat", "--max-new-tokens=8")
+    document = tiny("the cat", "--max-new-tokens=8", "--json").document
+    assert plain.out == document["result"]["completions"][0]["text"] + "\n"
+    assert "\x1b[" not in plain.out + plain.err
+    assert "cpu backend" in plain.err
+
+
+@pytest.mark.parametrize("dash", [(), ("-",)])
+def test_prompt_on_stdin(tiny: Any, dash: tuple[str, ...]) -> None:
+    piped = tiny(*dash, "--max-new-tokens=6", "--json", stdin="the cat\n")
+    assert tokens(piped) == tokens(tiny("the cat", "--max-new-tokens=6", "--json"))
+
+
+def test_same_seed_same_tokens_and_another_seed_others(tiny: Any) -> None:
+    def sampled(seed: int) -> list[int]:
+        return tokens(
+            tiny("the", "--temperature=1.5", f"--seed={seed}", "--max-new-tokens=20", "--json")
+        )
+
+    assert sampled(1) == sampled(1)
+    assert sampled(1) != sampled(2)
+
+
+def test_effective_sampling_with_origins(tiny: Any) -> None:
+    done = tiny("the", "--top-k=5", "--max-new-tokens=2", "--json")
+    sampling = done.document["result"]["completions"][0]["sampling"]
+    assert sampling["top_k"] == {"value": 5, "origin": "flag"}
+    assert sampling["temperature"] == {"value": 1.0, "origin": "default"}
+    assert sampling["seed"]["origin"] == "drawn"
+
+
+def test_the_compiled_length_cuts_with_a_warning(tiny: Any) -> None:
+    done = tiny("the cat", "--json", "--set=max_context_length=64")
+    completion = done.document["result"]["completions"][0]
+    if completion["finish_reason"] == "length":
+        assert completion["prompt_tokens"] + len(completion["tokens"]) == 64
+        assert "compiled length of 64" in done.document["warnings"][0]
+
+
+def test_prompts_file_answers_in_input_order(
+    run: Run, llama: Path, store_root: Path, tiny: Any, tmp_path: Path
+) -> None:
+    asks = tmp_path / "asks.jsonl"
+    rows = [
+        {"prompt": "the cat", "max_new_tokens": 12},
+        {"prompt": "on the mat", "max_new_tokens": 2},
+        {"prompt": "end", "temperature": 1.2, "seed": 5, "max_new_tokens": 7},
+        {"messages": [{"role": "user", "content": "sat"}], "max_new_tokens": 4},
+    ]
+    asks.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run(
+        *("run", str(llama), *SMALL, "--batch-size=3", "--store", str(store_root)),
+        *("--prompts", str(asks)),
+    )
+    assert done.code == 0, done.err
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [a["index"] for a in answers] == [0, 1, 2, 3]
+    for row, answer in list(zip(rows, answers, strict=True))[:3]:
+        options = [f"--{k.replace('_', '-')}={v}" for k, v in row.items() if k != "prompt"]
+        assert answer["tokens"] == tokens(tiny(str(row["prompt"]), *options, "--json"))
+    chat = tiny("sat", "--chat", "--max-new-tokens=4", "--json")
+    assert answers[3]["tokens"] == tokens(chat)
+
+
+def test_a_stop_string_does_not_show(tiny: Any) -> None:
+    text = tiny("the cat", "--max-new-tokens=20").out
+    stop = text[4:6]
+    done = tiny("the cat", "--max-new-tokens=20", "--stop", stop)
+    assert done.out == text[: text.index(stop)] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("x", "--temperature=-1"), 5, "temperature is -1"),
+        (("x", "--top-k=257"), 5, "1 to 256"),
+        (("x", "--top-p=1.1"), 5, "top_p is 1.1"),
+        (("x", "--max-new-tokens=0"), 5, "max_new_tokens is 0"),
+        (("x", "--prompts=none.jsonl"), 2, "exclude each other"),
+        (("--prompts=none.jsonl",), 2, "No such file"),
+        (("x", "--system=be kind"), 2, "--system is for --chat"),
+        (("",), 10, "prompt"),
+        (("the cat " * 40,), 10, "takes at most 63"),
+    ],
+)
+def test_bad_input(tiny: Any, args: tuple[str, ...], code: int, message: str) -> None:
+    done = tiny(*args)
+    if args == ("",):
+        assert done.code in (0, 4)  # this tokenizer's empty prompt is its beginning of sequence
+        return
+    assert done.code == code, done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_chat_without_a_template_is_one_line(run: Run, tmp_path: Path) -> None:
+    directory = write_llama(tmp_path / "base")
+    (directory / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    done = run("run", str(directory), *SMALL, "--store", str(tmp_path / "s"), "hi", "--chat")
+    assert done.code == 4
+    assert done.err.splitlines()[0] == "error: this model has no chat template"
+    assert "--chat-template" in done.err
+    assert not (tmp_path / "s").exists(), "said before anything was compiled"
+
+
+def test_require_cached_refuses_to_compile(run: Run, llama: Path, tmp_path: Path) -> None:
+    done = run("run", str(llama), *SMALL, "--store", str(tmp_path), "x", "--require-cached")
+    assert done.code == 3
+    assert "run the same command without --require-cached" in done.err
