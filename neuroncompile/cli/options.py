@@ -49,7 +49,7 @@ Target = Annotated[
         "--target",
         "--instance-type",
         metavar="TARGET",
-        help="cpu[:isa], trn1, trn1n, inf2, trn2, trn3 or an instance  [default: recipe's, else cpu]",
+        help="cpu[:isa], trn1, trn1n, inf2, trn2, trn3 or an instance  [default: recipe, else cpu]",
     ),
 ]
 Dtype = Annotated[

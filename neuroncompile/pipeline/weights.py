@@ -15,7 +15,7 @@ from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.settings import Settings
-from neuroncompile.store import Layer, Store
+from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
 
 __all__ = ["PACKED", "weight_files"]
@@ -62,7 +62,7 @@ def weight_files(
 
 def _pack(
     plan: Plan, settings: Settings, store: Store, spec: dict[str, object], output: Output
-) -> object:
+) -> Artifact:
     from neuroncompile import models
     from neuroncompile.models.gguf import dequantise
 
