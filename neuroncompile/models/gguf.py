@@ -87,7 +87,10 @@ def _derive(path: Path, directory: Path) -> None:
     try:
         temporary.mkdir(parents=True)
         for name, text in texts.items():
-            (temporary / name).write_text(text, "utf-8")
+            with (temporary / name).open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
         try:
             os.rename(temporary, directory)
         except OSError:
