@@ -114,7 +114,22 @@ def edge_kind(shape: ModelShape) -> dict[str, Any]:
 def _shape(spec: Mapping[str, Any]) -> ModelShape:
     from neuroncompile.models.architecture import shape_of
 
-    return shape_of(spec["model"])
+    return shape_of(_numbers(spec["model"]))
+
+
+def _numbers(value: Any) -> Any:
+    """Undo `canonical_number`: a spec spells floats as text, a model config does not."""
+    if isinstance(value, Mapping):
+        return {name: _numbers(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_numbers(inner) for inner in value]
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            return value
+        return number if repr(number) == value else value
+    return value
 
 
 class _Plan:
