@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroncompile.models.architecture import architecture_of, normalise
 from neuroncompile.models.pinned import PinnedModel
 
 __all__ = ["from_facts"]
@@ -17,7 +16,8 @@ def from_facts(facts: Mapping[str, Any], name: str) -> PinnedModel:
     Raises:
         ModelError: the facts name no supported architecture.
     """
-    architecture_of(facts)
+    from neuroncompile.models.normal import normalise
+
     dtype = normalise(facts).get("dtype")
     return PinnedModel(
         reference=name,

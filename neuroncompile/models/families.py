@@ -7,16 +7,14 @@ class is only ever imported in a Neuron toolchain. The cpu target runs the famil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ModelError, nearest
 
 __all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """One supported Hugging Face class.
 
     Attributes:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
 from neuroncompile.errors import ModelError, StoreError
-from neuroncompile.models.gguf_weights import dequantise
 from neuroncompile.models.inputs import Inputs
 from neuroncompile.models.metadata import read_metadata
 from neuroncompile.models.pinned import PinnedModel, WeightFile
@@ -24,6 +22,13 @@ __all__ = ["dequantise", "open_gguf"]
 
 DERIVED = "hf-1"
 """Directory of the derived files; its number changes when the derivation does."""
+
+
+def dequantise(source: Path, out: Path, dtype: str, progress: Progress | None = None) -> None:
+    """Write a GGUF file's weights as safetensors; see `gguf_weights.dequantise`."""
+    from neuroncompile.models import gguf_weights
+
+    gguf_weights.dequantise(source, out, dtype, progress)
 
 
 def open_gguf(
@@ -72,6 +77,8 @@ def open_gguf(
 
 
 def _derive(path: Path, directory: Path) -> None:
+    import shutil
+
     from neuroncompile.models.gguf_config import config_of, generation_config_of
     from neuroncompile.models.gguf_header import read_gguf
     from neuroncompile.models.gguf_tokenizer import tokenizer_config_of, tokenizer_json_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ModelError
 
@@ -53,8 +52,7 @@ _STRING, _ARRAY = 8, 9
 _DEEPEST = 4  # arrays of arrays exist in no known file
 
 
-@dataclass(frozen=True, slots=True)
-class GGUFTensor:
+class GGUFTensor(NamedTuple):
     """Where a tensor lies.
 
     Attributes:
@@ -72,8 +70,7 @@ class GGUFTensor:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class GGUFHeader:
+class GGUFHeader(NamedTuple):
     """A parsed header.
 
     Attributes:

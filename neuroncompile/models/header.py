@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ModelError
 
@@ -23,8 +22,7 @@ DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _LONGEST = 100_000_000  # as the safetensors library's own limit
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a safetensors file holds.
 
     Attributes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ModelError
 
@@ -24,8 +23,7 @@ METADATA_FILES = (
 """All that is read besides weights and their index; only the first has to exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(NamedTuple):
     """What the small files say; fields as in `PinnedModel`."""
 
     config: dict[str, Any]

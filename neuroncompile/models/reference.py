@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from neuroncompile.errors import ModelError, ModelNotFoundError
 
@@ -24,8 +24,7 @@ _HUB = re.compile(rf"({_PART}/{_PART}|{_PART})(?:@([^\s@]+))?")
 _WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_-]+)#(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     """A parsed reference.
 
     Attributes:

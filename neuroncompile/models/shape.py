@@ -7,8 +7,7 @@ that answers slightly wrong is worse than one that does not start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.families import ARCHITECTURES, Architecture, architecture_of
@@ -17,8 +16,7 @@ from neuroncompile.models.normal import normalise
 __all__ = ["ROPE_KINDS", "ModelShape", "Rope", "shape_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(NamedTuple):
     """Rotary position embedding over the whole head, halves rotated (not interleaved).
 
     Attributes:
@@ -36,8 +34,7 @@ class Rope:
     original_max_position_embeddings: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(NamedTuple):
     """Everything numeric the cpu target reads.
 
     Attributes:

