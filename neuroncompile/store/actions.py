@@ -129,7 +129,7 @@ class Actions:
             return None
 
 
-def pointer_bytes(manifest: str, size: int, provenance: str | None) -> bytes:
+def pointer_bytes(manifest: str, size: int, provenance: str | None = None) -> bytes:
     """A pointer: the OCI descriptor of a manifest.
 
     Provenance hangs on it and not on the manifest, so that two builds with the same inputs and

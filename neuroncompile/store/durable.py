@@ -54,7 +54,7 @@ def _explained(root: Path, doing: str, error: OSError) -> StoreError:
     elif code in (errno.EACCES, errno.EPERM):
         what = "permission denied"
         place = error.filename if error.filename is not None else root
-        hint = f"give uid {os.geteuid()} write access to {place}, or {elsewhere}"
+        hint = f"give uid {os.geteuid()} access to {place}, or {elsewhere}"
     elif code == errno.EFBIG:
         what = "file size limit reached"
         hint = f"raise the limit (`ulimit -f unlimited`), or {elsewhere}"

@@ -32,7 +32,7 @@ from neuroncompile.store.views import Views
 __all__ = ["Store"]
 
 _KEY_DIGITS = 8  # of a key that a person types
-_ATTEMPTS = 8  # to name a manifest where broken pointers keep appearing
+_ATTEMPTS = 8  # to publish where something keeps breaking what was written
 
 
 class Store:
@@ -223,46 +223,65 @@ class Store:
         with guarded(self.root, f"cannot publish {kind} {key[:12]}"):
             layout.prepare(self._v1)
             kept = [self._blobs.ingest(layer) for layer in inputs]
-            with locks.shared(self._v1):
-                for layer, (name, size) in zip(inputs, kept, strict=True):
-                    if not self._blobs.present(name, size):  # collected since
-                        self._blobs.ingest(layer)
-                descriptors = [
-                    oci.Descriptor(layer.title, f"sha256:{name}", size, layer.media_type)
-                    for layer, (name, size) in zip(layers, kept, strict=False)
-                ]
-                manifest = oci.build_manifest(key, len(spec_bytes), descriptors)
-                pointer = pointer_bytes(
-                    *self._blobs.ingest_bytes(manifest),
-                    kept[-1][0] if provenance is not None else None,
-                )
-                sync_directory(self._blobs.directory)
-                artifact = self._point(kind, key, pointer)
-            self._failures.forget(kind, key)
-            return artifact
-
-    def _point(self, kind: str, key: str, pointer: bytes) -> Artifact:
-        """Give a pointer its name unless a whole artifact has it; returns what has it."""
-        path = self._actions.path(kind, key)
-        make_directory(path.parent)
-        for _ in range(_ATTEMPTS):
-            staged = self._v1 / "tmp" / unique_name()
-            write_file(staged, pointer)
-            if link_new(staged, path):
-                sync_directory(path.parent)
-            with suppress(FileNotFoundError):
-                seen = os.lstat(path)
-                try:
-                    if (artifact := self._actions.load(kind, key, "stat")) is not None:
-                        self._actions.touch(kind, key)
-                        return artifact
-                except CorruptArtifactError as error:
-                    self._warn(f"{kind} {key[:12]} is replaced: {error}")
-                    set_aside(path, seen, self._v1 / "tmp")
+            for _ in range(_ATTEMPTS):
+                with locks.shared(self._v1):
+                    for layer, (name, size) in zip(inputs, kept, strict=True):
+                        if not self._blobs.present(name, size):  # collected, or set aside
+                            self._ingest_again(layer, name)
+                    pointer = self._manifest(key, inputs, kept, len(layers))
+                    artifact = self._point(kind, key, pointer)
+                if artifact is not None:
+                    self._failures.forget(kind, key)
+                    return artifact
         raise StoreError(
             f"{kind} {key[:12]} cannot be kept: what is read back differs from what was written",
             hint=f"check the disk of {self.root}, or choose another store with --store DIR",
         )
+
+    def _ingest_again(self, layer: oci.Layer, name: str) -> None:
+        """A scratch file shares its inode with the blob, so what broke one broke both."""
+        if self._blobs.ingest(layer)[0] != name:
+            raise CorruptArtifactError(
+                f"{layer.title!r} changed while it was published",
+                hint="build again, and let nothing write to finished outputs",
+            )
+
+    def _manifest(
+        self, key: str, inputs: Sequence[oci.Layer], kept: Sequence[tuple[str, int]], files: int
+    ) -> bytes:
+        """Write the manifest of the kept inputs, which are `files` files, the spec and maybe
+        provenance; returns the pointer to it."""
+        descriptors = [
+            oci.Descriptor(layer.title, f"sha256:{name}", size, layer.media_type)
+            for layer, (name, size) in zip(inputs, kept, strict=True)
+        ]
+        manifest = oci.build_manifest(key, kept[files][1], descriptors[:files])
+        name, size = self._blobs.ingest_bytes(manifest)
+        sync_directory(self._blobs.directory)
+        return pointer_bytes(name, size, *(digest for digest, _ in kept[files + 1 :]))
+
+    def _point(self, kind: str, key: str, pointer: bytes) -> Artifact | None:
+        """Give a pointer its name unless a whole artifact has it; returns what has it.
+
+        None if that was not whole: it is set aside, and there may be more to write again.
+        """
+        path = self._actions.path(kind, key)
+        make_directory(path.parent)
+        staged = self._v1 / "tmp" / unique_name()
+        write_file(staged, pointer)
+        if link_new(staged, path):
+            sync_directory(path.parent)
+        try:
+            seen = os.lstat(path)
+            artifact = self._actions.load(kind, key, "stat")
+        except FileNotFoundError:
+            return None
+        except CorruptArtifactError as error:
+            self._warn(f"{kind} {key[:12]} is replaced: {error}")
+            set_aside(path, seen, self._v1 / "tmp")
+            return None
+        self._actions.touch(kind, key)
+        return artifact
 
     @contextmanager
     def single_flight(
