@@ -6,7 +6,8 @@
         collect   text, stops, lengths; a finished sequence frees its slot
 
 Prompts join and leave at any step. A sequence's tokens depend on its own prompt and parameters
-alone: rows are fed in slot order whatever order they arrived in.
+alone: rows are fed in slot order whatever order they arrived in. The last sampled token is not
+in the cache until it is fed, so a slot of `seq_len` positions gives seq_len − prompt tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from neuroncompile.runtime.engine import Engine
-from neuroncompile.runtime.requests import Completion, Event, Request, check_lengths
-from neuroncompile.runtime.sampling import draw
+from neuroncompile.runtime.requests import Completion, Event, Request, check_requests
+from neuroncompile.runtime.sampler import Sampler
 from neuroncompile.runtime.stop import StopMatcher
 from neuroncompile.runtime.tokenizer import TextStream, Tokenizer
 
@@ -27,10 +28,9 @@ __all__ = ["Generator"]
 
 
 class InFlight:
-    """One request in flight."""
+    """One request from submission to its last token."""
 
     __slots__ = (
-        "began",
         "first",
         "index",
         "limit",
@@ -39,6 +39,7 @@ class InFlight:
         "slot",
         "stops",
         "stream",
+        "submitted",
         "tokens",
     )
 
@@ -51,7 +52,8 @@ class InFlight:
         self.tokens: list[int] = []
         self.shown: list[str] = []
         self.slot = -1
-        self.began = self.first = 0.0
+        self.submitted = time.perf_counter()
+        self.first = 0.0
 
     @property
     def position(self) -> int:
@@ -59,13 +61,22 @@ class InFlight:
         return len(self.request.prompt_ids) + len(self.tokens)
 
 
+class Batch:
+    """The sequences of a step in slot order, and what stays the same while none joins or leaves."""
+
+    def __init__(self, running: dict[int, InFlight]) -> None:
+        self.rows = [running[slot] for slot in sorted(running)]
+        self.slots = np.array([s.slot for s in self.rows], dtype=np.int64)
+        self.sampler = Sampler([s.request.params for s in self.rows])
+
+
 class Generator:
-    """Decodes requests on one engine.
+    """Decodes requests on one engine, one stream at a time.
 
     Args:
         engine: a loaded program.
         tokenizer: of the same model.
-        eos_token_ids: every id that ends a sequence.
+        eos_token_ids: every id that ends a sequence; none is legal, and so is 0.
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, eos_token_ids: Iterable[int]) -> None:
@@ -78,48 +89,57 @@ class Generator:
         return sorted(done, key=lambda completion: completion.index)
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Decode all requests, giving text as it comes.
+        """Decode all requests, giving text as it comes; more requests than slots take turns.
+
+        A stream that is given up leaves nothing behind: the next one overwrites its slots.
 
         Raises:
-            PromptTooLongError: before the first step, for any of the prompts.
+            ConfigError, PromptTooLongError: at once, whichever of the prompts cannot be decoded.
         """
-        check_lengths(self.engine, requests)
+        check_requests(self.engine, requests)
         seq_len = self.engine.seq_len
-        waiting = deque(InFlight(i, r, self.tokenizer, seq_len) for i, r in enumerate(requests))
-        submitted = time.perf_counter()
+        return self._decode(
+            deque(InFlight(i, r, self.tokenizer, seq_len) for i, r in enumerate(requests))
+        )
+
+    def _decode(self, waiting: deque[InFlight]) -> Iterator[Event]:
         free = deque(range(self.engine.batch_size))
         running: dict[int, InFlight] = {}
+        batch: Batch | None = None
         while waiting or running:
             while waiting and free:
                 sequence = waiting.popleft()
-                sequence.began = submitted
                 sequence.slot = free.popleft()
-                running[sequence.slot] = sequence
                 event = self._collect(sequence, self._encode(sequence))
-                if event.completion is not None:
-                    free.append(running.pop(sequence.slot).slot)
+                if event.completion is None:
+                    running[sequence.slot] = sequence
+                    batch = None
+                else:
+                    free.append(sequence.slot)
                 yield event
-            batch = [running[slot] for slot in sorted(running)]
-            for sequence, token in zip(batch, self._step(batch), strict=True):
+            if not running:
+                continue
+            batch = batch or Batch(running)
+            for sequence, token in zip(batch.rows, self._step(batch), strict=True):
                 event = self._collect(sequence, token)
                 if event.completion is not None:
                     free.append(running.pop(sequence.slot).slot)
+                    batch = None
                 yield event
 
     def _encode(self, sequence: InFlight) -> int:
+        """Context encoding of one prompt; its first new token."""
         ids = np.array([sequence.request.prompt_ids], dtype=np.int64)
         positions = np.arange(ids.shape[1], dtype=np.int64)[None]
         logits = self.engine.forward(ids, positions, np.array([sequence.slot], dtype=np.int64))
-        return draw(logits, [sequence.request.params], [sequence.position])[0]
+        return Sampler([sequence.request.params]).sample(logits, [sequence.position])[0]
 
-    def _step(self, batch: Sequence[InFlight]) -> list[int]:
-        if not batch:
-            return []
-        ids = np.array([[s.tokens[-1]] for s in batch], dtype=np.int64)
-        positions = np.array([[s.position - 1] for s in batch], dtype=np.int64)
-        slots = np.array([s.slot for s in batch], dtype=np.int64)
-        logits = self.engine.forward(ids, positions, slots)
-        return draw(logits, [s.request.params for s in batch], [s.position for s in batch])
+    def _step(self, batch: Batch) -> list[int]:
+        """Token generation; the next token of each row."""
+        ids = np.array([[s.tokens[-1]] for s in batch.rows], dtype=np.int64)
+        coming = [s.position for s in batch.rows]
+        positions = np.array(coming, dtype=np.int64)[:, None] - 1
+        return batch.sampler.sample(self.engine.forward(ids, positions, batch.slots), coming)
 
     def _collect(self, sequence: InFlight, token: int) -> Event:
         """Take up one token: its text, and whether it ends the sequence."""
@@ -132,8 +152,8 @@ class Generator:
         if stop is not None:
             return self._finish(sequence, text, "stop", stop, flush=False)
         if len(sequence.tokens) >= sequence.limit:
-            full = sequence.position >= self.engine.seq_len
-            return self._finish(sequence, text, "length", "seq_len" if full else "max_new_tokens")
+            asked = len(sequence.tokens) == sequence.request.params.max_new_tokens
+            return self._finish(sequence, text, "length", "max_new_tokens" if asked else "seq_len")
         sequence.shown.append(text)
         return Event(sequence.index, text)
 
@@ -160,7 +180,7 @@ class Generator:
                 text="".join(sequence.shown),
                 finish_reason=reason,
                 stop_reason=stop,
-                ttft_s=sequence.first - sequence.began,
+                ttft_s=sequence.first - sequence.submitted,
                 tpot_s=(now - sequence.first) / after if after else None,
             ),
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neuroncompile.errors import ModelError, PromptTooLongError
+from neuroncompile.errors import ConfigError, PromptTooLongError
 from neuroncompile.runtime.engine import Engine
 from neuroncompile.runtime.sampling import SamplingParams
 
-__all__ = ["Completion", "Event", "Request", "check_lengths"]
+__all__ = ["Completion", "Event", "Request", "check_requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +62,43 @@ class Event:
     completion: Completion | None = None
 
 
-def check_lengths(engine: Engine, requests: Sequence[Request]) -> None:
-    """Refuse before the first step what cannot fit.
+def check_requests(engine: Engine, requests: Sequence[Request]) -> None:
+    """Refuse before the first step what cannot be decoded.
 
     Raises:
         PromptTooLongError: more prompt tokens than were compiled for, with both numbers.
-        ModelError: a prompt without tokens.
+        ConfigError: a prompt without tokens, or with ids that the program does not know.
     """
-    longest = min(engine.max_context_length, engine.seq_len - 1)
     for request in requests:
-        count = len(request.prompt_ids)
         where = f"{request.label}: " if request.label else ""
-        if count == 0:
-            raise ModelError(
-                f"{where}the prompt has no tokens", hint="give a prompt of at least one token"
+        if not request.prompt_ids:
+            raise ConfigError(
+                f"{where}the prompt has no tokens",
+                field="prompt",
+                value="",
+                legal="at least one token",
+                hint="give a prompt of at least one token",
             )
-        if count > longest:
-            raise PromptTooLongError(
-                f"{where}the prompt has {count} tokens; this program takes at most {longest} "
-                f"(max_context_length {engine.max_context_length}, seq_len {engine.seq_len})",
-                hint=f"shorten it, or build with --seq-len above {count}",
-                details={"prompt_tokens": count, "limit": longest},
-            )
+        _check_length(engine, len(request.prompt_ids), where)
+        for token in (min(request.prompt_ids), max(request.prompt_ids)):
+            if not 0 <= token < engine.vocab_size:
+                raise ConfigError(
+                    f"{where}token id {token} is outside the program's vocabulary",
+                    field="prompt",
+                    value=token,
+                    legal=f"0 to {engine.vocab_size - 1}",
+                    hint="the tokenizer belongs to another model",
+                )
+
+
+def _check_length(engine: Engine, count: int, where: str) -> None:
+    room = engine.seq_len - 1  # one position at least for the answer
+    longest = min(engine.max_context_length, room)
+    if count > longest:
+        flag = "--seq-len above" if count > room else "--max-context-length of at least"
+        raise PromptTooLongError(
+            f"{where}the prompt has {count} tokens; this program takes at most {longest} "
+            f"(max_context_length {engine.max_context_length}, seq_len {engine.seq_len})",
+            hint=f"shorten it, or build with {flag} {count}",
+            details={"prompt_tokens": count, "limit": longest},
+        )

@@ -1,13 +1,14 @@
-"""Sampling parameters, where they come from, and the draw.
-
-One meaning each, on every backend:
+"""Sampling parameters: one meaning each on every backend, and where their values come from.
 
 * temperature: logits are divided by it; 0 is greedy, whatever else is set.
-* top_k: the k likeliest tokens, renormalised; 0, −1 and None are off.
+* top_k: the k likeliest tokens, renormalised; 0, −1 and None are off. More tokens than the
+  vocabulary has is the whole vocabulary.
 * top_p: of what top_k left, the fewest likeliest tokens whose probabilities sum to at least p.
   Without top_k the sum is over the exact distribution of the whole vocabulary, and at most
   the 256 likeliest tokens are kept.
 * seed: with the token's position it fixes the draw; nothing else does.
+* max_new_tokens: None is as many as the compiled length holds.
+* stop: texts that end the answer and are not part of it.
 
 Precedence: command line, then request, then generation_config.json, then default. Decoding is
 greedy unless the command line or the request asks for sampling: a checkpoint that was saved
@@ -18,18 +19,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from neuroncompile.errors import ConfigError
-from neuroncompile.runtime.philox import uniform
+from neuroncompile.errors import ConfigError, nearest
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["TOP_K_LIMIT", "Sampling", "SamplingParams", "draw", "resolve_sampling"]
+__all__ = ["TOP_K_LIMIT", "Sampling", "SamplingParams", "resolve_sampling"]
 
 TOP_K_LIMIT = 256  # NxDI's global_topk: the widest top-k its graphs are compiled for
 
@@ -40,11 +36,14 @@ class SamplingParams:
 
     Attributes:
         temperature: ≥ 0; 0 is greedy.
-        top_k: 1 … 256, or 0 for off.
-        top_p: in (0, 1].
-        seed: 0 … 2^64−1.
+        top_k: 1 … 256; 0 is off, and so are −1 and None, which become 0.
+        top_p: in (0, 1]; 1 is off.
+        seed: 0 … 2^64−1; requests that differ in nothing else draw alike.
         max_new_tokens: ≥ 1, or None for as many as fit.
-        stop: texts that end the answer; not part of it.
+        stop: texts that end the answer; a lone text or a list becomes a tuple.
+
+    Raises:
+        ConfigError: a value outside these.
     """
 
     temperature: float = 0.0
@@ -55,6 +54,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "top_k", _top_k(self.top_k))
+        object.__setattr__(self, "stop", _stop(self.stop))
         _require(
             _real(self.temperature) and 0 <= self.temperature < math.inf,
             "temperature",
@@ -96,10 +97,18 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Parameters with the layer that set each."""
+    """Effective parameters.
+
+    Attributes:
+        params: the values.
+        origins: name → "flag", "request", "generation_config", "default" or, for a seed nobody
+            gave, "drawn".
+        notices: lines to show: what generation_config.json asks for and does not get.
+    """
 
     params: SamplingParams
     origins: Mapping[str, str]
+    notices: tuple[str, ...] = ()
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """name → {"value", "origin"}, for `--json`."""
@@ -118,22 +127,19 @@ def resolve_sampling(
     A seed nobody gave is drawn from the system, so the result can say it.
 
     Raises:
-        ConfigError: an illegal value, with its field and the legal ones.
+        ConfigError: an unknown name, or an illegal value with its field and the legal ones.
     """
-    layers = (("flag", command_line), ("request", request))
-    asked = {
-        name: (value, origin)
-        for origin, layer in reversed(layers)
-        for name, value in layer.items()
-        if value is not None
-    }
+    asked: dict[str, tuple[Any, str]] = {}
+    for origin, layer in (("request", request), ("flag", command_line)):
+        _know(layer)
+        asked |= {name: (value, origin) for name, value in layer.items() if value is not None}
     sample = _asks_to_sample({name: value for name, (value, _) in asked.items()})
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, default in _DEFAULTS.items():
         if name in asked:
             values[name], origins[name] = asked[name]
-        elif sample and name in _FROM_CHECKPOINT and generation_config.get(name) is not None:
+        elif _from_checkpoint(name, sample) and generation_config.get(name) is not None:
             values[name], origins[name] = generation_config[name], "generation_config"
         else:
             values[name], origins[name] = default, "default"
@@ -142,9 +148,12 @@ def resolve_sampling(
     if values["seed"] is None:
         values["seed"] = int.from_bytes(os.urandom(4), "big") if sample else 0
         origins["seed"] = "drawn" if sample else "default"
-    values["top_k"] = _top_k(values["top_k"], origins["top_k"])
-    values["stop"] = tuple(values["stop"])
-    return Sampling(SamplingParams(**values), origins)
+    notices = _not_applied(generation_config)
+    if origins["top_k"] == "generation_config" and _above_limit(values["top_k"]):
+        # A checkpoint's default must not refuse every request.
+        notices.append(f"top_k {values['top_k']} of generation_config is capped at {TOP_K_LIMIT}")
+        values["top_k"] = TOP_K_LIMIT
+    return Sampling(_made(values, origins), origins, tuple(notices))
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -155,55 +164,68 @@ _DEFAULTS: dict[str, Any] = {
     "max_new_tokens": None,
     "stop": (),
 }
-_FROM_CHECKPOINT = ("temperature", "top_k", "top_p")
+# What generation_config.json may hold that changes tokens and is not done here → where it is off.
+_NOT_APPLIED: dict[str, tuple[Any, ...]] = {
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "min_p": (0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beams": (1,),
+    "penalty_alpha": (0,),
+    "repetition_penalty": (1,),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "bad_words_ids": ([],),
+    "sequence_bias": ({}, []),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "stop_strings": ([], ""),
+    "typical_p": (1,),
+}
 
 
-def draw(
-    logits: NDArray[np.float32], params: Sequence[SamplingParams], positions: Sequence[int]
-) -> list[int]:
-    """The next token of each row.
+def _from_checkpoint(name: str, sample: bool) -> bool:
+    """Whether generation_config.json may set this: a length always, randomness when asked for."""
+    return name == "max_new_tokens" or (sample and name in ("temperature", "top_k", "top_p"))
 
-    Args:
-        logits: float32 [B, vocab].
-        params: one per row.
-        positions: position the drawn token will have in its sequence.
 
-    Returns:
-        Token ids; ties go to the lower id.
-    """
-    if all(p.greedy for p in params):
-        return [int(token) for token in logits.argmax(axis=-1)]
+def _not_applied(generation_config: Mapping[str, Any]) -> list[str]:
     return [
-        int(row.argmax()) if p.greedy else _draw(row, p, position)
-        for row, p, position in zip(logits, params, positions, strict=True)
+        f"{name} {generation_config[name]} of generation_config is not applied"
+        for name, off in _NOT_APPLIED.items()
+        if generation_config.get(name) is not None and generation_config[name] not in off
     ]
 
 
-def _draw(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
-    import numpy as np
-
-    scaled = logits.astype(np.float64) / params.temperature
-    weights = np.exp(scaled - scaled.max())
-    u = uniform(params.seed, position)
-    if params.top_k == 0 and params.top_p == 1:
-        return _inverse(weights, u * weights.sum())
-    width = min(params.top_k or TOP_K_LIMIT, weights.size)
-    least = np.partition(weights, weights.size - width)[weights.size - width]
-    likeliest = np.flatnonzero(weights >= least)  # more than `width` when the last ones tie
-    likeliest = likeliest[np.argsort(-weights[likeliest], kind="stable")][:width]
-    kept = weights[likeliest]
-    total = kept.sum() if params.top_k else weights.sum()
-    before = np.cumsum(kept) - kept
-    kept = kept[before < params.top_p * total]  # the token that crosses p stays
-    return int(likeliest[_inverse(kept, u * kept.sum())])
+def _know(layer: Mapping[str, Any]) -> None:
+    for name in layer:
+        if name not in _DEFAULTS:
+            near = nearest(name, _DEFAULTS)
+            raise ConfigError(
+                f"unknown sampling parameter {name!r}",
+                field=name,
+                value=layer[name],
+                legal=list(_DEFAULTS),
+                hint=f"did you mean {near!r}?" if near else f"legal: {', '.join(_DEFAULTS)}",
+            )
 
 
-def _inverse(weights: NDArray[np.float64], point: float) -> int:
-    """Index of the interval of the running sum that holds `point`."""
-    import numpy as np
-
-    running = np.cumsum(weights)
-    return min(int(np.searchsorted(running, point, side="right")), weights.size - 1)
+def _made(values: Mapping[str, Any], origins: Mapping[str, str]) -> SamplingParams:
+    try:
+        return SamplingParams(**values)
+    except ConfigError as error:
+        if error.field is None or origins[error.field] != "generation_config":
+            raise
+        raise ConfigError(
+            f"generation_config.json: {error}",
+            field=error.field,
+            value=error.value,
+            legal=error.legal,
+            hint=f"give --{error.field.replace('_', '-')} to overrule the model's own",
+        ) from None
 
 
 def _asks_to_sample(asked: Mapping[str, Any]) -> bool:
@@ -212,12 +234,18 @@ def _asks_to_sample(asked: Mapping[str, Any]) -> bool:
     return any(name in asked for name in ("top_k", "top_p"))
 
 
-def _top_k(value: Any, origin: str) -> Any:
-    if value == -1:
-        return 0
-    if origin == "generation_config" and _whole(value) and value > TOP_K_LIMIT:
-        return TOP_K_LIMIT  # a checkpoint's default must not refuse every request
-    return value
+def _above_limit(top_k: Any) -> bool:
+    return bool(_whole(top_k) and top_k > TOP_K_LIMIT)
+
+
+def _top_k(value: Any) -> Any:
+    return 0 if value is None or (_whole(value) and value == -1) else value
+
+
+def _stop(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _require(fine: bool, field: str, value: Any, legal: str) -> None:

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from neuroncompile.errors import ModelError, PromptTooLongError
+from neuroncompile.errors import ConfigError, PromptTooLongError
 from neuroncompile.runtime.generate import Generator
 from neuroncompile.runtime.requests import Completion, Request
 from neuroncompile.runtime.sampling import SamplingParams
 from neuroncompile.runtime.tokenizer import Tokenizer
-from tests.runtime.conftest import HistoryEngine
+from tests.runtime.conftest import VOCAB, HistoryEngine
 
 EOS = {1, 17, 23}
 
@@ -86,9 +86,31 @@ def test_what_cannot_fit_is_refused_before_the_first_step(
 ) -> None:
     engine = HistoryEngine(2)
     asked = [Request(prompt(0, 3)), Request(prompt(1, count), label="line 2")]
-    with pytest.raises((PromptTooLongError, ModelError), match=f"line 2: .*{message}"):
-        Generator(engine, tokenizer, EOS).generate(asked)
+    with pytest.raises((PromptTooLongError, ConfigError), match=f"line 2: .*{message}"):
+        Generator(engine, tokenizer, EOS).stream(asked)
     assert engine.calls == []
+
+
+def test_which_length_to_build_with(tokenizer: Tokenizer) -> None:
+    generator = Generator(HistoryEngine(1, seq_len=64, max_context_length=32), tokenizer, EOS)
+    for count, flag in ((33, "--max-context-length of at least 33"), (64, "--seq-len above 64")):
+        with pytest.raises(PromptTooLongError) as caught:
+            generator.stream([Request(prompt(1, count))])
+        assert flag in (caught.value.hint or "")
+        assert caught.value.details == {"prompt_tokens": count, "limit": 32}
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB])
+def test_ids_of_another_tokenizer_are_refused(tokenizer: Tokenizer, token: int) -> None:
+    with pytest.raises(ConfigError, match=f"token id {token} is outside"):
+        Generator(HistoryEngine(1), tokenizer, EOS).stream([Request((5, token, 6))])
+
+
+def test_a_wish_that_was_met_is_not_a_cut(tokenizer: Tokenizer) -> None:
+    request = Request(prompt(1, 32), SamplingParams(max_new_tokens=8))
+    engine = HistoryEngine(1, seq_len=40, max_context_length=40)
+    done = Generator(engine, tokenizer, ()).generate([request])[0]
+    assert (len(done.tokens), done.stop_reason) == (8, "max_new_tokens")
 
 
 @pytest.mark.parametrize("count", [31, 32])

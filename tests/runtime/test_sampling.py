@@ -1,85 +1,20 @@
-"""What each parameter means, where it comes from, and the distribution of the draw."""
+"""What each parameter may be, and where its value comes from."""
 
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 from neuroncompile.errors import ConfigError
-from neuroncompile.runtime.sampling import SamplingParams, draw, resolve_sampling
+from neuroncompile.runtime.sampling import SamplingParams, resolve_sampling
 
 
 def resolve(**layers: Any) -> Any:
     empty: dict[str, Any] = {"command_line": {}, "request": {}, "generation_config": {}}
     return resolve_sampling(**{**empty, **layers})
-
-
-LOGITS = np.log(np.array([[0.5, 0.25, 0.125, 0.075, 0.05]], dtype=np.float32))
-
-
-def frequencies(params: dict[str, Any], count: int = 4000) -> list[float]:
-    hits = np.zeros(5)
-    for seed in range(count):
-        [token] = draw(LOGITS, [SamplingParams(**params, seed=seed)], [3])
-        hits[token] += 1
-    return [round(float(h), 3) for h in hits / count]
-
-
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        ({"temperature": 1.0}, [0.5, 0.25, 0.125, 0.075, 0.05]),
-        ({"temperature": 1.0, "top_k": 2}, [2 / 3, 1 / 3, 0, 0, 0]),
-        ({"temperature": 1.0, "top_p": 0.75}, [2 / 3, 1 / 3, 0, 0, 0]),
-        ({"temperature": 1.0, "top_p": 0.76}, [4 / 7, 2 / 7, 1 / 7, 0, 0]),
-        ({"temperature": 1.0, "top_k": 3, "top_p": 0.5}, [1, 0, 0, 0, 0]),
-        ({"temperature": 0.5}, np.array([0.25, 0.0625, 0.015625, 0.005625, 0.0025]) / 0.33625),
-    ],
-    ids=str,
-)
-def test_distribution(params: dict[str, Any], expected: Any) -> None:
-    found = frequencies(params)
-    for got, want in zip(found, expected, strict=True):
-        assert abs(got - want) < 4 * math.sqrt(max(want * (1 - want), 0) / 4000) + 1e-9
-
-
-def test_temperature_zero_is_greedy_whatever_else_is_set() -> None:
-    params = SamplingParams(temperature=0, top_k=50, top_p=0.1, seed=9)
-    assert draw(LOGITS, [params], [0]) == [0]
-
-
-def test_a_tiny_temperature_does_not_overflow() -> None:
-    assert draw(LOGITS * 100, [SamplingParams(temperature=1e-6)], [0]) == [0]
-
-
-def test_ties_go_to_the_lower_id() -> None:
-    flat = np.zeros((1, 600), dtype=np.float32)
-    assert draw(flat, [SamplingParams()], [0]) == [0]
-    tokens = {
-        draw(flat, [SamplingParams(temperature=1, top_k=3, seed=s)], [0])[0] for s in range(99)
-    }
-    assert tokens == {0, 1, 2}
-
-
-def test_a_wide_nucleus_is_measured_over_the_whole_vocabulary() -> None:
-    """top_p 0.5 of a flat distribution over 400 is 200 tokens, not half of the likeliest 256."""
-    flat = np.zeros((1, 400), dtype=np.float32)
-    tokens = {
-        draw(flat, [SamplingParams(temperature=1, top_p=0.5, seed=s)], [0])[0] for s in range(3000)
-    }
-    assert max(tokens) == 199
-
-
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(3, 50)).astype(np.float32)
-    params = [SamplingParams(temperature=1.0, seed=s) for s in (1, 2)] + [SamplingParams()]
-    together = draw(logits, params, [4, 5, 6])
-    alone = [draw(logits[i : i + 1], [params[i]], [4 + i])[0] for i in range(3)]
-    assert together == alone
 
 
 @pytest.mark.parametrize(
@@ -146,3 +81,78 @@ def test_a_drawn_seed_is_told() -> None:
     sampling = resolve(command_line={"temperature": 1.0})
     assert sampling.origins["seed"] == "drawn"
     assert sampling.params.seed == sampling.rows()["seed"]["value"]
+
+
+def test_the_whole_grid() -> None:
+    top_ks: list[Any] = [-2, -1, 0, 1, 256, 257, 1.5, None, True, "40"]
+    top_ps = [0, 0.5, 1.0, 1.1, None]
+    temperatures = [-1, 0, 1e-6, 1.0, None]
+    for top_k, top_p, temperature, seed in product(top_ks, top_ps, temperatures, [None, 0, 7, -1]):
+        asked = {"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed}
+        legal = (
+            top_k in [*top_ks[1:5], None]
+            and top_k is not True
+            and top_p in (0.5, 1.0, None)
+            and temperature != -1
+            and seed != -1
+        )
+        if not legal:
+            with pytest.raises(ConfigError):
+                resolve(command_line=asked)
+            continue
+        params = resolve(command_line=asked).params
+        silent = temperature is None and top_k is None and top_p is None
+        assert params.greedy == (temperature == 0 or silent), asked
+        assert params.top_k == (top_k if top_k in (1, 256) else 0), asked
+
+
+def test_made_directly() -> None:
+    """From Python the same spellings count as on the command line."""
+    assert SamplingParams(top_k=-1) == SamplingParams(top_k=None) == SamplingParams()  # type: ignore[arg-type]
+    assert SamplingParams(stop="END").stop == ("END",)  # type: ignore[arg-type]
+    assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]
+    assert resolve(request={"stop": "END"}).params.stop == ("END",)
+
+
+def test_unknown_names_are_not_dropped() -> None:
+    with pytest.raises(ConfigError, match="'temprature'") as caught:
+        resolve(request={"temprature": 1.0})
+    assert caught.value.hint == "did you mean 'temperature'?"
+
+
+def test_what_the_checkpoint_asks_for_and_does_not_get_is_said() -> None:
+    neutral = {"repetition_penalty": 1.0, "min_p": 0.0, "num_beams": 1, "suppress_tokens": None}
+    assert resolve(generation_config=neutral).notices == ()
+    sampling = resolve(generation_config={"repetition_penalty": 1.1, "no_repeat_ngram_size": 3})
+    assert [n.split()[0] for n in sampling.notices] == [
+        "no_repeat_ngram_size",
+        "repetition_penalty",
+    ]
+
+
+def test_a_wide_top_k_of_the_checkpoint_is_capped_and_said() -> None:
+    sampling = resolve(command_line={"temperature": 1}, generation_config={"top_k": 1000})
+    assert (sampling.params.top_k, sampling.origins["top_k"]) == (256, "generation_config")
+    assert "capped at 256" in sampling.notices[0]
+
+
+def test_a_bad_checkpoint_value_is_blamed_on_the_checkpoint() -> None:
+    bad = {"top_p": 7}
+    assert resolve(generation_config=bad).params.greedy
+    with pytest.raises(ConfigError, match=r"generation_config.json: top_p is 7"):
+        resolve(command_line={"temperature": 1}, generation_config=bad)
+    assert (
+        resolve(command_line={"temperature": 1, "top_p": 0.9}, generation_config=bad).params.top_p
+        == 0.9
+    )
+
+
+def test_the_length_of_a_checkpoint_counts_even_when_greedy() -> None:
+    sampling = resolve(generation_config={"max_new_tokens": 20})
+    assert sampling.rows()["max_new_tokens"] == {"value": 20, "origin": "generation_config"}
+    assert (
+        resolve(
+            command_line={"max_new_tokens": 5}, generation_config={"max_new_tokens": 20}
+        ).params.max_new_tokens
+        == 5
+    )
