@@ -35,8 +35,8 @@ class RepoFile:
 
     Attributes:
         size: bytes.
-        oid: git's blob id; None when only a cache told us about the file.
-        sha256: of a file kept in LFS.
+        oid: git's blob id, a SHA-1 over the size and the bytes, if known.
+        sha256: of a file kept in LFS; its oid is the pointer's.
     """
 
     size: int
@@ -53,11 +53,13 @@ class Commit:
         files: path in the repository → file.
         dtype: what the header of the first weight file says, "float32", "bfloat16" or
             "float16"; None when it is of another kind.
+        listed: whether `files` is the Hub's own list, rather than what was found in a cache.
     """
 
     sha: str
     files: dict[str, RepoFile]
     dtype: str | None = None
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,14 @@ class Repository:
             for entry in os.scandir(snapshot):
                 if entry.is_file():
                     blob = os.path.basename(os.path.realpath(entry.path))
-                    digest = blob if _SHA256.fullmatch(blob) else None
-                    files[entry.name] = RepoFile(entry.stat().st_size, None, digest)
+                    files[entry.name] = RepoFile(
+                        entry.stat().st_size,
+                        blob if COMMIT.fullmatch(blob) else None,
+                        blob if _SHA256.fullmatch(blob) else None,
+                    )
         except OSError:
             return None
-        return Commit(sha, files) if files else None
+        return Commit(sha, files, listed=False) if files else None
 
     def discard(self, sha: str, name: str) -> None:
         """Remove a broken file, so that nobody finds it again."""

@@ -29,6 +29,7 @@ from neuroncompile.settings import HubSettings
 
 __all__ = ["HubClient"]
 
+_SILENT = 60  # above logging.CRITICAL
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -42,7 +43,7 @@ class HubClient:
         from huggingface_hub import HfApi
         from huggingface_hub.utils import logging
 
-        logging.set_verbosity_error()  # its warnings go to stderr and name URLs
+        logging.set_verbosity(_SILENT)  # its warnings go to stderr and name URLs
         self._repository = repository
         self._hub = hub
         self._api = HfApi(
@@ -56,7 +57,7 @@ class HubClient:
                 self._repository.name, revision=revision, files_metadata=True
             )
             if info.sha is None or info.siblings is None:
-                raise _NotAHub
+                raise _NotAHubError
             files = {}
             for file in info.siblings:
                 digest = file.lfs.sha256 if file.lfs else None
@@ -217,19 +218,19 @@ class HubClient:
         return re.sub(r"//[^/@]*@", "//", self._hub.endpoint)
 
 
-class _NotAHub(Exception):
+class _NotAHubError(Exception):
     """The answer lacks what every Hub sends."""
 
 
 def _bar(name: str, progress: Progress | None) -> Any:
     """A tqdm class that draws nothing and tells `progress` instead."""
-    from tqdm.auto import tqdm
+    from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc, type-arg, unused-ignore]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._done = int(kwargs.get("initial") or 0)
             self._total = kwargs.get("total")
-            super().__init__(*args, **{**kwargs, "disable": True})
+            super().__init__(*args, **{**kwargs, "disable": True})  # type: ignore[no-untyped-call, unused-ignore]
 
         def update(self, n: float | None = 1) -> None:
             self._done += int(n or 0)
