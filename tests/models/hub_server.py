@@ -1,0 +1,226 @@
+"""A small Hugging Face Hub on 127.0.0.1, for the real client to talk to.
+
+What the real one answers: `/api/models/<repo>[/revision/<rev>]`, `/<repo>/resolve/<rev>/<file>`
+with `X-Repo-Commit`, `ETag` and, for LFS files, a redirect to a CDN on another host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+LFS = (".safetensors", ".bin", ".gguf")
+
+
+@dataclass
+class Repo:
+    """commits: sha → file → bytes; branches: name → sha."""
+
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    gated: bool = False
+    private: bool = False
+
+    def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
+        sha = hashlib.sha1(
+            repr(sorted((n, hashlib.sha1(b).hexdigest()) for n, b in files.items())).encode()
+        ).hexdigest()
+        self.commits[sha] = files
+        self.branches[branch] = sha
+        return sha
+
+    def sha_of(self, revision: str) -> str | None:
+        if revision in self.commits:
+            return revision
+        return self.branches.get(revision)
+
+
+@dataclass
+class Hub:
+    """The server's state and what it was asked.
+
+    Attributes:
+        tokens: token → whether its account was given access to gated repositories.
+        status: answer everything with this status instead.
+        cut: file name → bytes sent before the connection is dropped.
+        spoil: file names whose bytes are sent with one bit flipped.
+        requests: "METHOD /path" in order.
+        cdn_headers: headers that reached the CDN.
+    """
+
+    endpoint: str = ""
+    repos: dict[str, Repo] = field(default_factory=dict)
+    tokens: dict[str, bool] = field(default_factory=dict)
+    status: int | None = None
+    html: bool = False
+    cut: dict[str, int] = field(default_factory=dict)
+    spoil: set[str] = field(default_factory=set)
+    requests: list[str] = field(default_factory=list)
+    cdn_headers: list[dict[str, str]] = field(default_factory=list)
+
+    def repo(self, name: str, files: dict[str, bytes] | None = None, **flags: Any) -> Repo:
+        repo = self.repos[name] = Repo(**flags)
+        if files is not None:
+            repo.commit(files)
+        return repo
+
+
+@contextmanager
+def serve() -> Iterator[Hub]:
+    hub = Hub()
+
+    class Handler(_Handler):
+        state = hub
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    state: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:  # noqa: N802
+        self._route()
+
+    def do_GET(self) -> None:  # noqa: N802
+        self._route()
+
+    def _route(self) -> None:
+        hub = self.state
+        path = unquote(urlsplit(self.path).path)
+        hub.requests.append(f"{self.command} {path}")
+        if path.startswith("/cdn/"):
+            hub.cdn_headers.append({k.lower(): v for k, v in self.headers.items()})
+            repo, sha, name = path.removeprefix("/cdn/").split("!")
+            self._file(hub.repos[repo].commits[sha][name], name, {})
+            return
+        if hub.status is not None:
+            self._send(hub.status, b'{"error": "no"}')
+            return
+        if hub.html:
+            self._send(200, b"<html>Please log in to the wifi</html>", {"Content-Type": "text/html"})
+            return
+        if path.startswith("/api/models/"):
+            rest = path.removeprefix("/api/models/")
+            name, _, revision = rest.partition("/revision/")
+            self._api(name, revision or "main")
+            return
+        name, _, rest = path[1:].partition("/resolve/")
+        revision, _, file = rest.partition("/")
+        self._resolve(name, revision, file)
+
+    def _token(self) -> str | None:
+        header = self.headers.get("Authorization")
+        return header.removeprefix("Bearer ") if header else None
+
+    def _allowed(self, name: str, *, content: bool) -> bool:
+        hub, token = self.state, self._token()
+        if token is not None and token not in hub.tokens:
+            self._send(
+                401, b"{}", {"X-Error-Message": "Invalid credentials in Authorization header"}
+            )
+            return False
+        repo = hub.repos.get(name)
+        if repo is None or (repo.private and token is None):
+            code = 404 if token else 401
+            self._send(code, b"{}", {"X-Error-Code": "RepoNotFound"} if token else {})
+            return False
+        if repo.gated and content and not hub.tokens.get(token or "", False):
+            self._send(403 if token else 401, b"{}", {"X-Error-Code": "GatedRepo"})
+            return False
+        return True
+
+    def _api(self, name: str, revision: str) -> None:
+        # the real Hub tells everybody what a gated repository holds, and refuses its content
+        if not self._allowed(name, content=False):
+            return
+        repo = self.state.repos[name]
+        sha = repo.sha_of(revision)
+        if sha is None:
+            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+            return
+        siblings = []
+        for file, data in repo.commits[sha].items():
+            entry: dict[str, Any] = {"rfilename": file, "size": len(data), "blobId": _oid(data)}
+            if file.endswith(LFS):
+                digest = hashlib.sha256(data).hexdigest()
+                entry["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 130}
+            siblings.append(entry)
+        self._send(200, json.dumps({"id": name, "sha": sha, "siblings": siblings}).encode())
+
+    def _resolve(self, name: str, revision: str, file: str) -> None:
+        if not self._allowed(name, content=True):
+            return
+        repo = self.state.repos[name]
+        sha = repo.sha_of(revision)
+        if sha is None:
+            self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            return
+        headers = {"X-Repo-Commit": sha}
+        data = repo.commits[sha].get(file)
+        if data is None:
+            self._send(404, b"", headers | {"X-Error-Code": "EntryNotFound"})
+            return
+        if file.endswith(LFS):
+            port = urlsplit(self.state.endpoint).port
+            headers |= {
+                "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
+                "X-Linked-Size": str(len(data)),
+                "Location": f"http://localhost:{port}/cdn/{name}!{sha}!{file}",
+            }
+            self._send(302, b"", headers)
+            return
+        self._file(data, file, headers | {"ETag": f'"{_oid(data)}"'})
+
+    def _file(self, data: bytes, name: str, headers: dict[str, str]) -> None:
+        if name in self.state.spoil and self.command == "GET":
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        status, wanted = 200, self.headers.get("Range")
+        if wanted:
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            begin, end = int(first), min(int(last or len(data)) + 1, len(data))
+            headers = headers | {"Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"}
+            status, data = 206, data[begin:end]
+        self._send(status, data, headers, cut=self.state.cut.get(name))
+
+    def _send(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        cut: int | None = None,
+    ) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            self.close_connection = True
+
+
+def _oid(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
