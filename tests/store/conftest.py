@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,16 @@ class Kit:
 
 
 @pytest.fixture
-def kit(tmp_path: Path) -> Kit:
+def kit() -> Iterator[Kit]:
+    """In memory where there is a tmpfs: these tests fsync some thousand times."""
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="neuroncompile-", dir=shm) as root:
+        yield Kit(Path(root) / "store")
+
+
+@pytest.fixture
+def disk_kit(tmp_path: Path) -> Kit:
+    """On the file system of the temporary directory."""
     return Kit(tmp_path / "store")
 
 

@@ -95,9 +95,9 @@ def test_scratch_files_are_linked_and_others_copied(kit: Any, tmp_path: Path) ->
     assert b.read_bytes() == b"b" * 5000
 
 
-def test_scratch_file_with_a_second_name_is_copied(kit: Any, tmp_path: Path) -> None:
+def test_scratch_file_with_a_second_name_is_copied(kit: Any) -> None:
     scratch = kit.store.scratch("compile")
-    outside = tmp_path / "outside.so"
+    outside = kit.root.parent / "outside.so"
     outside.write_bytes(b"a" * 100)
     os.link(outside, scratch / "a.so")
     artifact = kit.store.publish("graph", kit.spec(), [Layer("a.so", path=scratch / "a.so")])

@@ -182,9 +182,7 @@ def test_unreadable_store_is_an_error_and_not_a_miss(kit: Any) -> None:
         "try: print(Store(Path(sys.argv[1])).lookup('graph', sys.argv[2]))\n"
         "except Exception as error: print(type(error).__name__, error, error.hint)"
     )
-    for directory in [kit.root, *kit.root.parents]:
-        if directory.name.startswith("pytest-"):
-            directory.chmod(directory.stat().st_mode | 0o055)
+    kit.root.parent.chmod(0o755)
     (kit.v1 / "actions" / "graph").chmod(0)
     try:
         arguments = [sys.executable, "-c", code, str(kit.root), kit.key()]
