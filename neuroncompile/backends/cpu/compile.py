@@ -17,12 +17,13 @@ from typing import IO
 from neuroncompile.backends.base import File, Graph
 from neuroncompile.backends.cpu.workdir import remove_leftover
 from neuroncompile.errors import CompileError, ToolchainError
+from neuroncompile.hardware.targets import host_arch
 
 __all__ = ["check_toolchain", "compile_graphs"]
 
 MEDIA_TYPES = {".so": "application/x-sharedlib", ".json": "application/json"}
 
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CXX", "CPATH")
+INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CXX", "CPATH")
 """All a compiler gets of our environment; anything else could change its output unseen."""
 
 WORKER_BYTES = 1 << 30  # torch, Inductor and one g++ at its peak
@@ -63,43 +64,49 @@ def compile_graphs(
     exception in it, kills the compilers and everything they started.
 
     Args:
-        scratch: directory for outputs and logs; its logs are kept after a failure only.
+        scratch: directory for outputs and logs, removed at the end; after a failure the logs
+            are kept.
         jobs: compilers at once; None for what cores and free memory allow.
         on_start: told a graph's name when a compiler takes it.
         on_tick: called a few times a second.
 
     Raises:
         CompileError: a compiler failed or died; graphs finished before were yielded.
-        ToolchainError: no C++ compiler.
+        ToolchainError: no C++ compiler, or none for the target's architecture.
     """
     check_toolchain()
+    _check_architecture(graphs)
     waiting = list(graphs)
     workers: list[_Worker] = []
-    done = False
+    failure: CompileError | None = None
     try:
         for index in range(min(jobs or _default_jobs(), len(waiting))):
             workers.append(_Worker(scratch / f"compiler-{index}.log"))
         for worker in workers:
             worker.take(waiting.pop(0), scratch, on_start)
-        while any(worker.graph for worker in workers):
+        while failure is None and any(worker.graph for worker in workers):
             on_tick()
             for worker in _ready(workers):
                 graph = worker.graph
                 assert graph is not None
-                files = worker.result(scratch)
-                if waiting:
+                try:
+                    files = worker.result(scratch)
+                except CompileError as error:
+                    failure = failure or error  # raised once the others' results are out
+                    continue
+                if waiting and failure is None:
                     worker.take(waiting.pop(0), scratch, on_start)
                 else:
                     worker.graph = None
                 yield graph, files
                 shutil.rmtree(scratch / graph.key, ignore_errors=True)
-        done = True
+        if failure is not None:
+            raise failure
     finally:
         for worker in workers:
-            worker.stop()
-        if done:
-            for worker in workers:
-                worker.log.unlink(missing_ok=True)
+            worker.stop(scratch)
+        if failure is None:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Worker:
@@ -111,7 +118,7 @@ class _Worker:
         self.graph: Graph | None = None
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "neuroncompile.backends.cpu.worker"],
+                [sys.executable, "-P", "-m", "neuroncompile.backends.cpu.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -153,7 +160,7 @@ class _Worker:
             files.append(File(title, path, MEDIA_TYPES[path.suffix]))
         return files
 
-    def stop(self) -> None:
+    def stop(self, scratch: Path) -> None:
         """Kill the compiler with everything it started, and clear its fixed directory."""
         if self.process.poll() is None or self.graph is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -165,6 +172,7 @@ class _Worker:
                     pipe.close()
         if self.graph is not None:
             remove_leftover(self.graph.key)
+            shutil.rmtree(scratch / self.graph.key, ignore_errors=True)
 
     def _failure(self, graph: Graph, how: str) -> CompileError:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -179,6 +187,19 @@ class _Worker:
                 "last_lines": [line for line in lines if line.strip()][-12:],
             },
         )
+
+
+def _check_architecture(graphs: Sequence[Graph]) -> None:
+    for graph in graphs:
+        wanted = graph.spec["target"]["arch"]
+        if wanted != host_arch():
+            raise ToolchainError(
+                f"{graph.name} is for {wanted}; the compiler here makes code for {host_arch()}",
+                field="target",
+                value=wanted,
+                legal=host_arch(),
+                hint=f"build it on a {wanted} host, or leave --target out",
+            )
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
@@ -196,6 +217,7 @@ def _environment() -> dict[str, str]:
     paths = [str(package), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return kept | {
         "PYTHONPATH": os.pathsep.join(paths),
+        "LC_ALL": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",

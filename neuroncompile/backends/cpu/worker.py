@@ -3,7 +3,8 @@
 `python -m neuroncompile.backends.cpu.worker` reads one JSON object a line from stdin,
 `{"key", "spec", "out"}`, compiles it, and answers with a line on the stdout it was started
 with: `{"key", "files": [titles]}` or `{"key", "error"}`. Everything libraries print goes to
-stderr, which the parent keeps as the log.
+stderr, which the parent keeps as the log. When stdin ends, because the parent closed it or
+died, the worker kills its process group: itself and every compiler it started.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import queue
 import shutil
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,11 +31,13 @@ ENTRY_POINT = "AOTInductorModelContainerCreateWithDevice"
 
 def main() -> None:
     """Serve until stdin ends."""
-    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for line in sys.stdin:
-        order = json.loads(line)
+    orders: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    while True:
+        order = orders.get()
         answer: dict[str, object]
         try:
             answer = {"files": _compile(order["key"], order["spec"], Path(order["out"]))}
@@ -44,15 +49,41 @@ def main() -> None:
         answers.flush()
 
 
+def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
+    """Take orders from a thread of its own, so that their end is seen while compiling."""
+    key = None
+    for line in sys.stdin:
+        order = json.loads(line)
+        key = order["key"]
+        orders.put(order)
+    if key is not None:
+        _abandon(key)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _abandon(key: str) -> None:
+    """Clear the fixed directory if we are the one compiling in it."""
+    from neuroncompile.backends.cpu.workdir import fixed_path
+
+    if _compiling == key:
+        shutil.rmtree(fixed_path(key), ignore_errors=True)
+
+
+_compiling: str | None = None
+
+
 def _compile(key: str, spec: Mapping[str, Any], out: Path) -> list[str]:
+    global _compiling
     from neuroncompile.backends.cpu.lowering import lower, signature
     from neuroncompile.backends.cpu.workdir import fixed_directory
 
     out.mkdir(parents=True, exist_ok=True)
     with fixed_directory(key) as directory:
+        _compiling = key
         library = lower(spec, directory)
         _verify(library)
         shutil.copyfile(library, out / OBJECT)
+        _compiling = None
     text = json.dumps(signature(spec), sort_keys=True, indent=1) + "\n"
     (out / SIGNATURE).write_text(text, encoding="utf-8")
     return [OBJECT, SIGNATURE]
@@ -63,21 +94,6 @@ def _verify(library: Path) -> None:
     loaded = ctypes.CDLL(str(library))
     if not hasattr(loaded, ENTRY_POINT):
         raise RuntimeError(f"{library.name} was linked without {ENTRY_POINT}")
-
-
-def _die_with_parent() -> None:
-    """A build that is killed takes its compilers along: parent, then us, then our group."""
-
-    def stop(_number: int, _frame: object) -> None:
-        os.killpg(0, signal.SIGKILL)
-
-    parent = os.getppid()
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 if __name__ == "__main__":
