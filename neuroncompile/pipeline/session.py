@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from neuroncompile.runtime.requests import Completion, Event, Request
 from neuroncompile.runtime.sampling import Sampling, resolve_sampling
 from neuroncompile.runtime.tokenizer import Tokenizer
 from neuroncompile.settings import Settings
+from neuroncompile.store import Store
 
 __all__ = ["Session", "open_session"]
 
@@ -37,6 +39,7 @@ class Session:
         built: the program.
         engine: the loaded program.
         tokenizer: the model's.
+        lease: keeps the program's files from being collected while it is loaded.
         template_file: the user's chat template, or None for the model's.
     """
 
@@ -44,6 +47,7 @@ class Session:
     built: Built
     engine: Engine
     tokenizer: Tokenizer
+    lease: ExitStack
     template_file: Path | None = None
 
     def prepare(
@@ -80,8 +84,9 @@ class Session:
         return self._generator().generate(requests)
 
     def close(self) -> None:
-        """Release the engine."""
+        """Release the engine, then its files."""
         self.engine.close()
+        self.lease.close()
 
     def _generator(self) -> Generator:
         model = self.built.plan.model
@@ -135,4 +140,6 @@ def open_session(
     weights = weight_files(plan, settings, output, require_cached=require_cached)
     from neuroncompile.backends.cpu.engine import load
 
-    return Session(settings, built, load(built.view, weights), tokenizer, template_file)
+    lease = ExitStack()
+    view = lease.enter_context(Store(settings.store).lease(built.artifact))
+    return Session(settings, built, load(view, weights), tokenizer, lease, template_file)
