@@ -56,32 +56,46 @@ def render(
     Raises:
         ModelError: the template is malformed or refuses these messages.
     """
-    import jinja2
-
     try:
         text: str = (
             _environment()
             .from_string(template)
             .render(
-                messages=[dict(m) for m in messages],
+                messages=[_message(m) for m in messages],
                 tools=None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 **special_tokens,
             )
         )
-    except (jinja2.TemplateError, TypeError, ValueError) as error:
+    except Exception as error:  # a template is a program: it may raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(
-            f"the chat template fails: {error}",
+            f"the chat template fails: {reason}",
             hint="check the roles and their order, or give another with --chat-template FILE",
         ) from None
     return text
 
 
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy as transformers hands it to templates.
+
+    Without keys that are None, which templates would print or trip over, and with a message's
+    reasoning under every name that templates read it by.
+    """
+    found = {key: value for key, value in message.items() if value is not None}
+    names = ("reasoning_content", "thinking", "reasoning")
+    reasoning = next((found[name] for name in names if name in found), None)
+    if reasoning is None:
+        return found
+    return {"thinking": reasoning, **found, "reasoning_content": reasoning}
+
+
 def _environment() -> Any:
-    from jinja2.exceptions import TemplateError
+    from jinja2.exceptions import SecurityError, TemplateError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     class Generation(Extension):
         """`{% generation %}` marks what training learns from; rendering passes it through."""
@@ -91,6 +105,17 @@ def _environment() -> Any:
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    class PlainNamespace(Namespace):
+        """jinja2's, but without names that reach into Python."""
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if name.startswith("_"):
+                raise SecurityError(f"a namespace cannot hold {name!r}")
+            super().__setitem__(name, value)
+
+    def plain_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
@@ -122,6 +147,8 @@ def _environment() -> Any:
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
+    environment.globals["dict"] = plain_dict  # the class itself would let a template at `type`
+    environment.globals["namespace"] = PlainNamespace
     return environment
 
 

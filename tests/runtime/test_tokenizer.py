@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Fast
-from tokenizers import decoders, models
+from tokenizers import decoders, models, normalizers, processors
 
-from neuroncompile.errors import ModelError
+from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.runtime.tokenizer import TextStream, Tokenizer
+from tests.runtime.conftest import VOCAB, byte_level
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
@@ -46,6 +48,150 @@ def test_an_incomplete_end_is_dropped(tokenizer: Tokenizer) -> None:
 def test_pieces_join_to_the_whole(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids).rstrip("\ufffd")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.integers(0, VOCAB - 1), max_size=60))
+def test_any_tokens_join_to_the_whole(tokenizer: Tokenizer, ids: list[int]) -> None:
+    """Random ids are mostly wrong bytes; only what is still incomplete at the end is missing."""
+    shown, whole = "".join(streamed(tokenizer, ids)), tokenizer.decode(ids)
+    assert whole.startswith(shown)
+    assert not whole[len(shown) :].strip("\ufffd")
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("aé漢🎉 "), max_size=30).map("".join), st.integers(17, 60))
+def test_rubbish_first(tokenizer: Tokenizer, text: str, rubbish: int) -> None:
+    """Whatever was given up on, text after it is complete."""
+    [wrong] = [i for i in range(VOCAB) if tokenizer.token_id("ÿ") == i]  # byte 0xFF
+    ids = [wrong] * rubbish + tokenizer.encode(text, add_special_tokens=False)
+    shown = "".join(streamed(tokenizer, ids))
+    assert shown.strip("\ufffd") == text
+    assert tokenizer.decode(ids).startswith(shown)
+
+
+def test_the_window_stays_short(tokenizer: Tokenizer) -> None:
+    stream = TextStream(tokenizer)
+    wrong = tokenizer.token_id("ÿ")
+    assert wrong is not None
+    for token in [wrong] * 100 + [0, 1] * 100:
+        stream.push(token)
+        assert len(stream._window) <= 2 * TextStream.PATIENCE
+
+
+def test_a_token_may_end_one_character_and_begin_another(tmp_path: Path) -> None:
+    """The first is shown at once, though the text is not whole."""
+    pieces = ["ðŁİ", "īðŁ", "İī"]  # 🎉🎉 is F0 9F 8E 89 F0 9F 8E 89
+    fast = Fast(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="ðŁİ"))
+    fast.decoder = decoders.ByteLevel()
+    fast.save(str(tmp_path / "tokenizer.json"))
+    assert streamed(Tokenizer(tmp_path), [0, 1, 2]) == ["", "🎉", "🎉", ""]
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """As Llama 2's: spaces are ▁, one at the beginning is added and stripped, bytes fall back."""
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", *"abctheàñ", "▁t"]
+    vocab = {word: i for i, word in enumerate(words)}
+    fast = Fast(
+        models.BPE(vocab, [("▁", "t")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    fast.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    fast.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    fast.add_special_tokens(["<s>", "</s>"])
+    directory = tmp_path_factory.mktemp("sentencepiece")
+    fast.save(str(directory / "tokenizer.json"))
+    return Tokenizer(directory)
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("abcth àñé漢🎉\n\ufffd"), max_size=30))
+def test_byte_fallback_joins_to_the_whole(sentencepiece: Tokenizer, text: str) -> None:
+    ids = sentencepiece.encode(text)
+    assert sentencepiece.decode(ids) == text
+    pieces = streamed(sentencepiece, ids)
+    assert "".join(pieces) == text.rstrip("\ufffd")
+    if "\ufffd" not in text:
+        assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_a_wrong_byte_leaves_shown_characters_alone(sentencepiece: Tokenizer) -> None:
+    """Decoded together, the emoji's four bytes would be broken by the fifth."""
+    emoji = sentencepiece.encode("🎉")[1:]
+    wrong = sentencepiece.token_id("<0xE2>")
+    a = sentencepiece.token_id("a")
+    assert wrong is not None
+    assert a is not None
+    assert sentencepiece.decode([*emoji, wrong, a]) == "\ufffd" * 5 + "a"
+    assert "".join(streamed(sentencepiece, [*emoji, wrong, a])) == "🎉\ufffda"
+    assert "".join(streamed(sentencepiece, [*emoji, wrong])) == "🎉"
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 268), max_size=60))
+def test_byte_fallback_takes_anything(sentencepiece: Tokenizer, ids: list[int]) -> None:
+    shown = "".join(streamed(sentencepiece, ids))
+    clean = sentencepiece.decode(ids)
+    if "\ufffd" not in clean:
+        assert shown == clean
+
+
+def test_training_settings_do_not_cut_or_pad_prompts(tmp_path: Path) -> None:
+    fast = byte_level()
+    fast.enable_truncation(3)
+    fast.enable_padding(length=8)
+    fast.save(str(tmp_path / "tokenizer.json"))
+    assert len(Tokenizer(tmp_path).encode("the cat sat", add_special_tokens=False)) == len(
+        byte_level().encode("the cat sat", add_special_tokens=False).ids
+    )
+
+
+def test_two_beginnings_that_were_typed_stay(tmp_path: Path) -> None:
+    fast = byte_level()
+    fast.post_processor = processors.ByteLevel(trim_offsets=False)
+    fast.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    tokenizer = Tokenizer(tmp_path)
+    assert tokenizer.encode("<s><s>the")[:2] == [0, 0]
+    assert tokenizer.encode("the")[0] != 0
+
+
+def test_a_prompt_that_is_not_unicode(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="not valid UTF-8"):
+        tokenizer.encode(b"caf\xe9".decode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize("prompt", ["the cat", "<s>the", "", " 🎉\n"])
+def test_as_transformers_encodes(tmp_path: Path, prompt: str) -> None:
+    from transformers import AutoTokenizer
+
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "add_bos_token": False,  # tokenizer.json has the last word
+            }
+        )
+    )
+    ours, theirs = Tokenizer(tmp_path), AutoTokenizer.from_pretrained(str(tmp_path))
+    expected = theirs(prompt)["input_ids"]
+    if prompt.startswith("<s>"):
+        assert expected[:2] == [0, 0]
+        expected = expected[1:]  # on purpose: one beginning
+    assert ours.encode(prompt) == expected
+    assert ours.decode(expected) == theirs.decode(expected, skip_special_tokens=True)
 
 
 def test_spaces_of_a_decoder_that_strips_the_first(tmp_path: Path) -> None:
