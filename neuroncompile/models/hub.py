@@ -51,12 +51,13 @@ def open_repository(
     opening = _Opening(repository, revision, settings, progress, before_download)
     commit = opening.commit()
     opening.fetch([name for name in METADATA_FILES if name in commit.files], commit)
+    if "config.json" not in commit.files:
+        raise _no_config(opening, commit)
+    snapshot = repository.snapshot(commit.sha)
+    metadata = read_metadata(snapshot)
     shards = _shards(opening, commit)
     commit = opening.with_dtype(commit, shards)
     repository.remember_ref(revision, commit.sha)  # last: a ref's small files are all there
-
-    snapshot = repository.snapshot(commit.sha)
-    metadata = read_metadata(snapshot)
     inputs = Inputs(settings.store)
     return PinnedModel(
         reference=reference,
@@ -175,7 +176,7 @@ class _Opening:
             return commit
         else:
             dtype = self._client().dtype(commit.sha, name)
-        commit = replace(commit, dtype=dtype)
+        commit = commit._replace(dtype=dtype)
         if self.repository.recall(commit.sha) is not None:
             self.repository.remember(commit)
         return commit
@@ -227,8 +228,6 @@ def _weight(path: Path, name: str, file: RepoFile, inputs: Inputs) -> WeightFile
 def _shards(opening: _Opening, commit: Commit) -> list[str]:
     """Names of the weight files, from the index where there is one."""
     name = opening.repository.name
-    if "config.json" not in commit.files:
-        raise _no_config(opening, commit)
     if SINGLE in commit.files:
         return [SINGLE]
     if INDEX not in commit.files:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from hashlib import sha1, sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from neuroncompile.models.inputs import Inputs, write_atomically
 from neuroncompile.models.progress import Progress
@@ -29,8 +30,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RepoFile:
+class RepoFile(NamedTuple):
     """One file of a commit.
 
     Attributes:
@@ -44,8 +44,7 @@ class RepoFile:
     sha256: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """What one commit holds; it cannot change, so this is fetched once.
 
     Attributes:
@@ -62,8 +61,7 @@ class Commit:
     listed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(NamedTuple):
     """One model repository as far as it is on this machine.
 
     Attributes:
@@ -100,8 +98,9 @@ class Repository:
         path = self.directory / "refs" / revision
         if COMMIT.fullmatch(revision) or self.commit_of(revision) == sha:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, sha.encode())
+        with suppress(OSError):  # a read-only cache
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, sha.encode())
 
     def recall(self, sha: str) -> Commit | None:
         """What was remembered of a commit."""
@@ -117,7 +116,8 @@ class Repository:
     def remember(self, commit: Commit) -> None:
         """Keep a commit's file list; a store that cannot be written costs one look-up more."""
         path = self._record(commit.sha)
-        record = {"name": self.name, **asdict(commit)}
+        files = {name: file._asdict() for name, file in commit.files.items()}
+        record = {"name": self.name, "sha": commit.sha, "files": files, "dtype": commit.dtype}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(record).encode())
@@ -125,11 +125,25 @@ class Repository:
             return
 
     def found(self, sha: str) -> Commit | None:
-        """A commit as another tool left it in the cache: the files that are there."""
-        snapshot = self.snapshot(sha)
+        """A commit as another tool left it in the cache: the client's own list, if there is
+        one (since huggingface_hub 2), else the files that are there."""
+        if not self.snapshot(sha).is_dir():
+            return None
+        try:
+            listing = json.loads((self.directory / "trees" / f"{sha}.json").read_bytes())
+            if listing["format_version"] == 1:
+                return Commit(
+                    sha,
+                    {
+                        name: RepoFile(file["size"], file["blob_id"], file.get("lfs_sha256"))
+                        for name, file in listing["files"].items()
+                    },
+                )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
         files = {}
         try:
-            for entry in os.scandir(snapshot):
+            for entry in os.scandir(self.snapshot(sha)):
                 if entry.is_file():
                     blob = os.path.basename(os.path.realpath(entry.path))
                     files[entry.name] = RepoFile(
@@ -145,9 +159,10 @@ class Repository:
         """Remove a broken file, so that nobody finds it again."""
         path = self.snapshot(sha) / name
         blob = Path(os.path.realpath(path))
-        path.unlink(missing_ok=True)
-        if blob != path and blob.is_relative_to(Path(os.path.realpath(self.directory))):
-            blob.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only cache; the next look finds it broken again
+            path.unlink(missing_ok=True)
+            if blob != path and blob.is_relative_to(os.path.realpath(self.directory)):
+                blob.unlink(missing_ok=True)
 
     def _record(self, sha: str) -> Path:
         name = sha256(f"hub:{self.name}@{sha}".encode()).hexdigest()
@@ -179,7 +194,7 @@ def is_intact(
             known = {"oid": _git_oid(path, file.size)}
             inputs.remember(path, known)
         return bool(known.get("oid") == file.oid)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

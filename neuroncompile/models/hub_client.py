@@ -6,7 +6,6 @@ client: its texts name URLs, and a signed URL or a proxy's address can hold a se
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,6 @@ from neuroncompile.settings import HubSettings
 __all__ = ["HubClient"]
 
 _SILENT = 60  # above logging.CRITICAL
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class HubClient:
@@ -43,11 +41,16 @@ class HubClient:
         from huggingface_hub import HfApi
         from huggingface_hub.utils import logging
 
+        from neuroncompile import __version__
+
         logging.set_verbosity(_SILENT)  # its warnings go to stderr and name URLs
         self._repository = repository
         self._hub = hub
         self._api = HfApi(
-            endpoint=hub.endpoint, token=hub.token or False, library_name="neuroncompile"
+            endpoint=hub.endpoint,
+            token=hub.token or False,  # never one it finds by itself
+            library_name="neuroncompile",
+            library_version=__version__,
         )
 
     def commit(self, revision: str) -> Commit:
@@ -115,7 +118,7 @@ class HubClient:
             return self._error(error.__cause__, revision)
         if "TransportError" in names or isinstance(error, ConnectionError):
             return self._unreachable(error, names)
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno is not None:
             return StoreError(
                 f"cannot write to {self._repository.cache}: {error.strerror}",
                 hint="free some space there, or name another place in HF_HUB_CACHE",

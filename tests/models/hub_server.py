@@ -1,7 +1,8 @@
 """A small Hugging Face Hub on 127.0.0.1, for the real client to talk to.
 
-What the real one answers: `/api/models/<repo>[/revision/<rev>]`, `/<repo>/resolve/<rev>/<file>`
-with `X-Repo-Commit`, `ETag` and, for LFS files, a redirect to a CDN on another host.
+What the real one answers: `/api/models/<repo>[/revision/<rev>|/tree/<rev>]`, and
+`/<repo>/resolve/<rev>/<file>` with `X-Repo-Commit`, `ETag` and, for LFS files, a redirect to a
+CDN on another host.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Hub:
     Attributes:
         tokens: token → whether its account was given access to gated repositories.
         status: answer everything with this status instead.
-        cut: file name → bytes sent before the connection is dropped.
+        hold: files of which half is sent, and then nothing for as long as the server lives; a
+            request for a range of one is answered.
         spoil: file names whose bytes are sent with one bit flipped.
         requests: "METHOD /path" in order.
         cdn_headers: headers that reached the CDN.
@@ -60,7 +62,9 @@ class Hub:
     tokens: dict[str, bool] = field(default_factory=dict)
     status: int | None = None
     html: bool = False
-    cut: dict[str, int] = field(default_factory=dict)
+    hold: set[str] = field(default_factory=set)
+    held: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
     spoil: set[str] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
     cdn_headers: list[dict[str, str]] = field(default_factory=list)
@@ -86,6 +90,7 @@ def serve() -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        hub.closing.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -98,10 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         pass
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._route()
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._route()
 
     def _route(self) -> None:
@@ -117,12 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(hub.status, b'{"error": "no"}')
             return
         if hub.html:
-            self._send(200, b"<html>Please log in to the wifi</html>", {"Content-Type": "text/html"})
+            self._send(
+                200, b"<html>Please log in to the wifi</html>", {"Content-Type": "text/html"}
+            )
             return
         if path.startswith("/api/models/"):
             rest = path.removeprefix("/api/models/")
-            name, _, revision = rest.partition("/revision/")
-            self._api(name, revision or "main")
+            for call in ("/revision/", "/tree/"):
+                if call in rest:
+                    name, _, revision = rest.partition(call)
+                    self._api(name, revision, tree=call == "/tree/")
+                    return
+            self._api(rest, "main")
             return
         name, _, rest = path[1:].partition("/resolve/")
         revision, _, file = rest.partition("/")
@@ -149,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def _api(self, name: str, revision: str) -> None:
+    def _api(self, name: str, revision: str, *, tree: bool = False) -> None:
         # the real Hub tells everybody what a gated repository holds, and refuses its content
         if not self._allowed(name, content=False):
             return
@@ -158,14 +169,21 @@ class _Handler(BaseHTTPRequestHandler):
         if sha is None:
             self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
             return
-        siblings = []
+        siblings: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for file, data in repo.commits[sha].items():
             entry: dict[str, Any] = {"rfilename": file, "size": len(data), "blobId": _oid(data)}
             if file.endswith(LFS):
                 digest = hashlib.sha256(data).hexdigest()
                 entry["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 130}
             siblings.append(entry)
-        self._send(200, json.dumps({"id": name, "sha": sha, "siblings": siblings}).encode())
+            lfs = {"oid": entry["lfs"]["sha256"], **entry["lfs"]} if "lfs" in entry else None
+            entries.append(
+                {"type": "file", "path": file, "size": len(data), "oid": entry["blobId"]}
+                | ({"lfs": lfs} if lfs else {})
+            )
+        answer = entries if tree else {"id": name, "sha": sha, "siblings": siblings}
+        self._send(200, json.dumps(answer).encode())
 
     def _resolve(self, name: str, revision: str, file: str) -> None:
         if not self._allowed(name, content=True):
@@ -200,14 +218,15 @@ class _Handler(BaseHTTPRequestHandler):
             begin, end = int(first), min(int(last or len(data)) + 1, len(data))
             headers = headers | {"Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"}
             status, data = 206, data[begin:end]
-        self._send(status, data, headers, cut=self.state.cut.get(name))
+        self._send(status, data, headers, hold=name in self.state.hold and status == 200)
 
     def _send(
         self,
         status: int,
         body: bytes,
         headers: dict[str, str] | None = None,
-        cut: int | None = None,
+        *,
+        hold: bool = False,
     ) -> None:
         self.send_response(status)
         for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
@@ -216,9 +235,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        self.wfile.write(body if cut is None else body[:cut])
-        if cut is not None:
+        self.wfile.write(body[: len(body) // 2] if hold else body)
+        if hold:
             self.wfile.flush()
+            self.state.held.set()
+            self.state.closing.wait(60)
             self.close_connection = True
 
 
