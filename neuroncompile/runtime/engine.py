@@ -14,16 +14,21 @@ __all__ = ["Engine"]
 class Engine(Protocol):
     """One loaded program with its weights and its KV cache.
 
-    A *slot* is a row of the KV cache, `0 … batch_size - 1`. A sequence keeps its slot from
-    context encoding to its last token; the next sequence in a slot overwrites it. Backends
-    keep one more slot, the scratch slot, for rows that only fill up a batch.
+    A *slot* is a row of the KV cache, `0 … batch_size − 1`. A sequence keeps its slot from
+    context encoding to its last token; the next sequence's context encoding overwrites it, so
+    nothing has to be freed. A program compiled for more rows than a call has fills up with rows
+    that write to the *scratch slot*, one more than the caller can name.
+
+    A token is in the cache once it was fed. After a prompt of P tokens the first new token comes
+    from the prompt's logits and is fed at position P; a slot therefore gives at most
+    seq_len − P tokens, the last of which is never fed.
 
     Attributes:
         name: for people and JSON, e.g. "cpu".
-        batch_size: rows of a token-generation step.
+        batch_size: slots, and most rows of a step.
         seq_len: tokens a slot can hold, prompt and answer together.
-        max_context_length: longest prompt context encoding takes.
-        vocab_size: width of the logits.
+        max_context_length: longest prompt that context encoding takes.
+        vocab_size: width of the logits; ids are below it.
     """
 
     name: str
@@ -39,26 +44,31 @@ class Engine(Protocol):
         seq_ids: NDArray[np.int64],
         sampling_params: Any = None,
     ) -> NDArray[np.float32]:
-        """Run one step.
+        """Run one step of 1 … batch_size rows.
 
-        Context encoding when every row starts at position 0, else token generation (T = 1),
-        which sees the row's earlier positions and the token itself, nothing else.
+        Context encoding when every row starts at position 0: rows see their own tokens alone,
+        and the engine pads them to its smallest bucket that holds them. Otherwise token
+        generation with T = 1: a row sees its slot's earlier positions and the token itself. The
+        two are not mixed in one call. A row's logits do not depend on the other rows.
 
         Args:
-            input_ids: token ids, int64 [B, T], padded on the right.
-            position_ids: position of each token in its sequence, int64 [B, T]; −1 is padding.
-            seq_ids: slot of each row, int64 [B], all different; any order.
+            input_ids: token ids, int64 [B, T], padded on the right with any id.
+            position_ids: position of each token in its sequence, int64 [B, T], counting up by 1
+                in a row; −1 is padding.
+            seq_ids: slot of each row, int64 [B], all different, in any order.
             sampling_params: for engines that sample in the graph; others ignore it.
 
         Returns:
             Logits of each row's last real token, float32 [B, vocab_size], in the order of the
-            rows as given.
+            rows as given. They may be overwritten by the next call.
 
         Raises:
-            PromptTooLongError: a row has more tokens than context encoding was compiled for.
+            PromptTooLongError: a row has more tokens than context encoding was compiled for, or
+                a position is not below seq_len.
+            RunError: the device or the program fails.
         """
         ...
 
     def close(self) -> None:
-        """Release memory; the engine is not used again."""
+        """Release memory; the engine is not used again. Closing twice is harmless."""
         ...

@@ -13,7 +13,7 @@ from neuroncompile.runtime.chat import chat_template, render
 from neuroncompile.runtime.tokenizer import Tokenizer
 from tests.runtime.conftest import byte_level
 
-MESSAGES = [
+MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be <brief> & 'kind'."},
     {"role": "user", "content": "Hi\n"},
     {"role": "assistant", "content": "Hello.", "name": None, "reasoning": "polite"},
@@ -71,7 +71,7 @@ TEMPLATES = {
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(tokenizer_object=byte_level(), **SPECIAL)
+    return PreTrainedTokenizerFast(tokenizer_object=byte_level(), **SPECIAL)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

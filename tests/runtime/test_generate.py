@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from neuroncompile.errors import ConfigError, PromptTooLongError
 from neuroncompile.runtime.generate import Generator
@@ -150,7 +156,132 @@ def test_abandoned_streams_leave_the_engine_usable(tokenizer: Tokenizer) -> None
     generator = Generator(HistoryEngine(2), tokenizer, EOS)
     stream = generator.stream(requests(5))
     next(stream)
-    stream.close()
+    del stream
     assert [key(c) for c in generator.generate(requests(5))] == [
         alone(tokenizer, r) for r in requests(5)
     ]
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    batch_size=st.integers(1, 5),
+    shapes=st.lists(
+        st.tuples(
+            st.integers(0, 5),  # which prompt: equal ones must not be confused either
+            st.integers(1, 12),  # its length
+            st.integers(1, 9) | st.none(),
+            st.sampled_from([0.0, 0.7]),
+            st.integers(0, 2),
+        ),
+        max_size=9,
+    ),
+)
+def test_any_workload_is_as_one_by_one(
+    tokenizer: Tokenizer, batch_size: int, shapes: list[tuple[int, int, int | None, float, int]]
+) -> None:
+    """Joins and leaves fall at every step; slots are used again and again."""
+    asked = [
+        Request(prompt(which, length), SamplingParams(heat, seed=seed, max_new_tokens=most))
+        for which, length, most, heat, seed in shapes
+    ]
+    done = Generator(HistoryEngine(batch_size, 20, 12), tokenizer, EOS).generate(asked)
+    single = [Generator(HistoryEngine(1, 20, 12), tokenizer, EOS).generate([r])[0] for r in asked]
+    assert [key(c) for c in done] == [key(c) for c in single]
+    for request, completion in zip(asked, done, strict=True):
+        room = 20 - len(request.prompt_ids)
+        assert len(completion.tokens) <= min(room, request.params.max_new_tokens or room)
+        if completion.finish_reason == "length":
+            assert len(completion.tokens) == min(room, request.params.max_new_tokens or room)
+
+
+def test_a_waiting_prompt_joins_as_soon_as_a_slot_is_free(tokenizer: Tokenizer) -> None:
+    engine = HistoryEngine(2)
+    lengths = (2, 9, 3)
+    asked = [Request(prompt(i, 4), SamplingParams(max_new_tokens=n)) for i, n in enumerate(lengths)]
+    events = list(Generator(engine, tokenizer, ()).stream(asked))
+    assert [c[0] for c in engine.calls[:5]] == ["context", "context", "token", "context", "token"]
+    assert [e.completion.index for e in events if e.completion] == [0, 2, 1]
+    assert sum(rows for kind, rows in engine.calls if kind == "token") == sum(lengths) - 3
+
+
+def test_greedy_rows_of_a_mixed_batch_stay_greedy(tokenizer: Tokenizer) -> None:
+    greedy = Request(prompt(1, 5), SamplingParams(top_k=50, top_p=0.5, max_new_tokens=12))
+    hot = Request(prompt(2, 5), SamplingParams(temperature=5.0, seed=1, max_new_tokens=6))
+    mixed = Generator(HistoryEngine(2), tokenizer, ()).generate([hot, greedy])[1]
+    plain = Request(greedy.prompt_ids, SamplingParams(max_new_tokens=12))
+    assert mixed.tokens == Generator(HistoryEngine(1), tokenizer, ()).generate([plain])[0].tokens
+
+
+def test_seeds_differ_and_repeat(tokenizer: Tokenizer) -> None:
+    def decode(seed: int) -> tuple[int, ...]:
+        request = Request(prompt(1, 5), SamplingParams(1.0, seed=seed, max_new_tokens=12))
+        return Generator(HistoryEngine(1), tokenizer, ()).generate([request])[0].tokens
+
+    assert len({decode(seed) for seed in range(8)}) == 8
+    assert decode(3) == decode(3)
+
+
+class Scripted:
+    """Greedy decoding answers with the given tokens, whatever the prompt."""
+
+    name = "scripted"
+    batch_size, seq_len, max_context_length, vocab_size = 1, 4096, 64, VOCAB
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens, self.prompt = tokens, 0
+
+    def forward(
+        self,
+        input_ids: NDArray[np.int64],
+        position_ids: NDArray[np.int64],
+        seq_ids: NDArray[np.int64],
+        sampling_params: Any = None,
+    ) -> NDArray[np.float32]:
+        if position_ids[0, 0] == 0:
+            self.prompt = input_ids.shape[1]
+        logits = np.zeros((1, VOCAB), dtype=np.float32)
+        logits[0, self.tokens[position_ids[0, -1] + 1 - self.prompt]] = 1
+        return logits
+
+    def close(self) -> None:
+        pass
+
+
+def answer(tokenizer: Tokenizer, text: str, stop: tuple[str, ...] = ()) -> tuple[str, Completion]:
+    ids = [*tokenizer.encode(text, add_special_tokens=False), 1]
+    request = Request((5,), SamplingParams(stop=stop))
+    events = list(Generator(Scripted(ids), tokenizer, {1}).stream([request]))
+    assert events[-1].completion is not None
+    return "".join(e.text for e in events), events[-1].completion
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text("ab \né漢🎉", max_size=20),
+    stop=st.lists(st.text("ab \né漢🎉", min_size=1, max_size=4), max_size=3),
+)
+def test_what_is_shown_is_the_text_up_to_its_first_stop(
+    tokenizer: Tokenizer, text: str, stop: list[str]
+) -> None:
+    shown, completion = answer(tokenizer, text, tuple(stop))
+    ends = [(text.index(s) + len(s), text.index(s), s) for s in stop if s in text]
+    if ends:
+        _, at, met = min(ends)
+        assert (shown, completion.stop_reason) == (text[:at], met)
+    else:
+        assert (shown, completion.stop_reason) == (text, 1)
+        assert completion.tokens[-1] == 1
+    assert completion.text == shown
+    assert completion.finish_reason == "stop"
+
+
+def test_times_are_counted_from_submission(tokenizer: Tokenizer) -> None:
+    asked = [Request(prompt(i, 4), SamplingParams(max_new_tokens=5)) for i in range(3)]
+    stream = Generator(HistoryEngine(1), tokenizer, ()).stream(asked)
+    time.sleep(0.05)
+    done = [e.completion for e in stream if e.completion]
+    assert done[0].ttft_s >= 0.05
+    assert [c.ttft_s for c in done] == sorted(c.ttft_s for c in done), "waiting counts"
+    assert all(c.tpot_s is not None and c.tpot_s < 0.05 for c in done), "the first token does not"

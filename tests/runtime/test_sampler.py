@@ -79,7 +79,7 @@ def test_masked_tokens_are_never_drawn() -> None:
     logits[0, [3, 700, 1499]] = 0
     for params in ({}, {"top_k": 5}, {"top_p": 0.9}):
         tokens = {
-            draw(logits, [SamplingParams(temperature=1, seed=s, **params)], [0])[0]  # type: ignore[arg-type]
+            draw(logits, [SamplingParams(temperature=1, seed=s, **params)], [0])[0]
             for s in range(60)
         }
         assert tokens == {3, 700, 1499}
