@@ -88,30 +88,35 @@ class Run:
     files: Mapping[str, Mapping[str, bytes]]
     started: Sequence[str]
     commands: Sequence[str]
-    scratch_is_gone: bool
+    failure: CompileError
 
 
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Three graphs one after the other in one compiler process, through a g++ that listens."""
+    """Three graphs in one compiler process, through a g++ that listens and refuses a fourth."""
     root = tmp_path_factory.mktemp("first")
     commands, started = root / "commands", list[str]()
     files = {}
+    action = (
+        f'echo "$*" >> {commands}\n'
+        f'case "$*" in *{fixed_path(EDGE.key)}*) echo no space left on mars >&2; exit 1;; esac'
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CXX", fake_compiler(root, f'echo "$*" >> {commands}'))
-        graphs = (LOWEST_EDGE, PROMPT, STEP)
-        for g, made in compile_graphs(graphs, scratch=root / "s", jobs=1, on_start=started.append):
-            files[g.key] = {f.title: f.path.read_bytes() for f in made}
-    return Run(files, started, commands.read_text().splitlines(), not (root / "s").exists())
+        patch.setenv("CXX", fake_compiler(root, action))
+        graphs = (LOWEST_EDGE, PROMPT, STEP, EDGE)
+        compiling = compile_graphs(graphs, scratch=root / "s", jobs=1, on_start=started.append)
+        with pytest.raises(CompileError) as caught:  # noqa: PT012
+            for g, made in compiling:
+                files[g.key] = {f.title: f.path.read_bytes() for f in made}
+    return Run(files, started, commands.read_text().splitlines(), caught.value)
 
 
 def test_every_graph_is_handed_over_with_its_files(first_run: Run) -> None:
     assert list(first_run.files) == [LOWEST_EDGE.key, PROMPT.key, STEP.key]
-    assert first_run.started == [LOWEST_EDGE.name, PROMPT.name, STEP.name]
+    assert first_run.started == [LOWEST_EDGE.name, PROMPT.name, STEP.name, EDGE.name]
     for files in first_run.files.values():
         assert set(files) == {"graph.so", "graph.json"}
         assert files["graph.so"].startswith(b"\x7fELF")
-    assert first_run.scratch_is_gone
     assert not fixed_path(STEP.key).exists()
 
 
@@ -144,38 +149,31 @@ def test_a_second_compile_gives_the_same_bytes(
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setenv("TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE", "1")
     monkeypatch.chdir(tmp_path)
-    ((_, made),) = [
-        (g, {f.title: f.path.read_bytes() for f in files})
-        for g, files in compile_graphs([STEP], scratch=tmp_path / "s")
+    (made,) = [
+        {f.title: f.path.read_bytes() for f in files}
+        for _, files in compile_graphs([STEP], scratch=tmp_path / "s")
     ]
     assert made == first_run.files[STEP.key]
+    assert not (tmp_path / "s").exists()
 
 
-def test_graphs_finished_before_a_failure_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fails = f'case "$*" in *{fixed_path(STEP.key)}*) echo no space left on mars >&2; exit 1;; esac'
-    monkeypatch.setenv("CXX", fake_compiler(tmp_path, fails))
-    finished = []
-    with pytest.raises(CompileError) as caught:
-        for g, _ in compile_graphs([EDGE, STEP], scratch=tmp_path / "s", jobs=1):
-            finished.append(g.key)
-    assert finished == [EDGE.key]
-    error = caught.value
+def test_a_failure_names_graph_and_log_and_keeps_what_was_finished(first_run: Run) -> None:
+    error = first_run.failure
+    assert STEP.key in first_run.files
     assert error.exit_code == 6
-    assert STEP.name in str(error)
+    assert EDGE.name in str(error)
     log = Path(error.details["log"])
     assert "no space left on mars" in log.read_text()
     assert str(log) in str(error.hint)
     assert error.details["last_lines"]
-    assert not fixed_path(STEP.key).exists()
+    assert not fixed_path(EDGE.key).exists()
 
 
 def test_a_killed_compiler_is_reported_with_its_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", fake_compiler(tmp_path, "kill -9 $PPID; sleep 9"))
-    with pytest.raises(CompileError, match="killed by SIGKILL.*memory") as caught:
+    with pytest.raises(CompileError, match=r"killed by SIGKILL.*memory") as caught:
         list(compile_graphs([EDGE], scratch=tmp_path / "s"))
     assert caught.value.details["graph"] == EDGE.name
     assert Path(caught.value.details["log"]).is_file()

@@ -31,7 +31,7 @@ def fixed_directory(key: str) -> Iterator[Path]:
     """An empty directory at `fixed_path(key)`, ours alone until the end; waits for others.
 
     Raises:
-        CompileError: the path exists and is not a directory of ours.
+        CompileError: the path exists and is not a private directory of ours.
     """
     path = fixed_path(key)
     lock = _lock(path, wait=True)
@@ -58,16 +58,19 @@ def remove_leftover(key: str) -> None:
 def _lock(path: Path, *, wait: bool) -> int | None:
     """An open, locked descriptor of the directory that is at `path` now."""
     while True:
-        path.mkdir(mode=0o700, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue  # the one before us removed it in between
+        except (FileExistsError, NotADirectoryError):
+            raise _refused(path, "is a link or a file") from None
+        except PermissionError:
+            raise _refused(path, "belongs to somebody else") from None
         status = os.fstat(handle)
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             os.close(handle)
-            raise CompileError(
-                f"{path} belongs to somebody else or is open to others",
-                hint=f"have its owner remove it, then build again: rm -r {path}",
-                details={"directory": str(path), "owner": status.st_uid},
-            )
+            raise _refused(path, "belongs to somebody else or is open to others")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -79,6 +82,14 @@ def _lock(path: Path, *, wait: bool) -> int | None:
         except FileNotFoundError:
             pass
         os.close(handle)  # the one before us removed it while we waited
+
+
+def _refused(path: Path, why: str) -> CompileError:
+    return CompileError(
+        f"the compiler's directory {path} {why}",
+        hint=f"have its owner remove it, then build again: rm -r {path}",
+        details={"directory": str(path)},
+    )
 
 
 def _empty(path: Path) -> None:
