@@ -64,7 +64,7 @@ class CpuEngine:
 
     def __init__(self, view: Path, program: Mapping[str, Any], weights: Sequence[Path]) -> None:
         model = program["model"]
-        self.name = str(program["name"])
+        self.name = "cpu"
         self.batch_size = int(program["batch_size"])
         self.vocab_size = int(model["vocab_size"])
         token, context = program["token_generation"], program["context_encoding"]
@@ -157,7 +157,6 @@ class CpuEngine:
         return logits
 
     def _generate(self, input_ids: Ids, position_ids: Ids, seq_ids: Ids) -> Floats:
-        rows = len(seq_ids)
         positions = position_ids[:, 0]
         if input_ids.shape[1] != 1 or (positions < 0).any():
             raise RunError("token generation takes one token a row, each with its position")
@@ -169,11 +168,12 @@ class CpuEngine:
                 details={"position": last, "seq_len": self.seq_len},
             )
         stage = next(s for s in self._token if s.bucket > last)
-        stage.x[:rows, 0] = self._embed(input_ids[:, 0])
-        stage.cos[:rows, 0], stage.sin[:rows, 0] = self._cos[positions], self._sin[positions]
-        stage.rows[:rows], stage.slots[:rows] = positions, seq_ids
-        stage.rows[rows:], stage.slots[rows:] = 0, self.batch_size
-        return stage.run(None, 0)[:rows].copy()
+        # A row sits where its slot is; rows of slots not asked for write to the scratch slot.
+        stage.rows[:], stage.slots[:] = 0, self.batch_size
+        stage.x[seq_ids, 0] = self._embed(input_ids[:, 0])
+        stage.cos[seq_ids, 0], stage.sin[seq_ids, 0] = self._cos[positions], self._sin[positions]
+        stage.rows[seq_ids], stage.slots[seq_ids] = positions, seq_ids
+        return stage.run(None, 0)[seq_ids]
 
     def _embed(self, ids: Ids) -> Floats:
         return to_float32(self._embedding, ids)

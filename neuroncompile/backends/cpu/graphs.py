@@ -21,25 +21,32 @@ __all__ = ["DTYPES", "Edge", "Layer", "Whole", "linear"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-STREAMED_ROWS = 4
+STREAMED_ROWS = 8
 """Up to how many rows a product streams the weight once; above, it calls the GEMM."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias` in float32; x [..., in], weight [out, in].
 
-    One row at a time, a matrix product is a matrix-vector product that memory bounds. Written
-    as a sum it becomes one loop that reads each weight once, in its own dtype, where MKL's
-    call is half as fast and needs a float32 copy.
+    A product of few rows is bound by reading the weight. Written as a sum it becomes one loop
+    that reads each weight once, in its own dtype, where MKL's call is half as fast and needs a
+    float32 copy. Rows are the inner axis of the result, so a weight's row stays in the nearest
+    cache while all rows use it.
     """
     rows = x.numel() // x.shape[-1]
     if rows > STREAMED_ROWS:
         return F.linear(x, weight.float(), None if bias is None else bias.float())
-    flat = x.reshape(rows, 1, x.shape[-1])
-    y = (weight.float()[None] * flat).sum(-1)
+    flat = stored(x.reshape(rows, x.shape[-1]))
+    y = (weight.float()[:, None] * flat).sum(-1).t()
     if bias is not None:
         y = y + bias.float()
     return y.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def stored(x: Tensor) -> Tensor:
+    """`x` in memory: by itself Inductor repeats what made it for every weight row that reads it."""
+    x = x.contiguous()
+    return torch.as_strided(x, x.shape, x.stride())
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -134,13 +141,17 @@ class Attention(nn.Module):
         k_cache: Tensor,
         v_cache: Tensor,
     ) -> Tensor:
-        """One token a row; row b reads and writes slot seq_ids[b] of the caches [S, K, L, D]."""
+        """One token a row; caches [S, K, L, D].
+
+        Row b reads slot b and writes slot seq_ids[b]: b itself, or the scratch slot when the
+        row only fills up the batch. Reading by number would copy the cache.
+        """
         rows = x.shape[0]
         q, k, v = (t[:, 0] for t in self.project(x, cos, sin))
         k_cache[seq_ids, :, positions] = k
         v_cache[seq_ids, :, positions] = v
-        keys = k_cache[seq_ids, :, : self.bucket]
-        values = v_cache[seq_ids, :, : self.bucket]
+        keys = k_cache[:rows, :, : self.bucket]
+        values = v_cache[:rows, :, : self.bucket]
         groups = q.reshape(rows, self.kv_heads, self.heads // self.kv_heads, self.head_dim)
         scores = (groups[:, :, :, None] * keys[:, :, None]).sum(-1) * self.head_dim**-0.5
         cached = torch.arange(self.bucket)
