@@ -48,7 +48,8 @@ _UNREACHABLE = (
     "name resolution",
     "Max retries exceeded",
     "SSLError",
-    "after connection broken",
+    "connection error",
+    " Server Error:",
 )
 
 
@@ -161,7 +162,8 @@ def _download(parsed: Reference, scratch: Path, progress: Progress | None) -> Pa
 
     wanted = f"{parsed.name}=={parsed.revision}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--quiet", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
+    # verbose, or pip keeps to itself why it could not reach an index; nobody sees but us
+    command += ["-vv", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar=off", f"--dest={scratch}", wanted]
     environment = {k: v for k, v in os.environ.items() if k not in _SECRETS}
     # pip writes to its own temporary directory first; here its growth can be watched
