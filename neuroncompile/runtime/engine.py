@@ -63,9 +63,9 @@ class Engine(Protocol):
             rows as given. They may be overwritten by the next call.
 
         Raises:
-            PromptTooLongError: a row has more tokens than context encoding was compiled for, or
-                a position is not below seq_len.
-            RunError: the device or the program fails.
+            PromptTooLongError: a row has more tokens than context encoding was compiled for.
+            RunError: shapes, slots or positions that the program cannot take, or the device or
+                program fails.
         """
         ...
 
