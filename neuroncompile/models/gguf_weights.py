@@ -6,52 +6,24 @@ Tensor by tensor, and large ones by rows, so that memory does not grow with the 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from neuroncompile.errors import ConfigError, ModelError, ToolchainError
-from neuroncompile.models.gguf_header import QUANTS, GGUFHeader, GGUFTensor, read_gguf
+from neuroncompile.errors import ConfigError, ToolchainError
+from neuroncompile.models.gguf_config import config_of
+from neuroncompile.models.gguf_header import QUANTS, GGUFTensor, read_gguf
+from neuroncompile.models.gguf_tensors import named_tensors
 from neuroncompile.models.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["dequantise", "hf_name"]
+__all__ = ["dequantise"]
 
 _DTYPES = {"float32": ("F32", 4), "bfloat16": ("BF16", 2), "float16": ("F16", 2)}
 _ROWS = 8 << 20  # float32 weights held at once
-
-_OUTER = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_INNER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_DERIVED = {"rope_freqs.weight"}  # in config.json as rope_parameters
-_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
-
-
-def hf_name(name: str) -> str | None:
-    """Hugging Face's name of a GGUF tensor; None where none is known."""
-    if match := _BLOCK.fullmatch(name):
-        part = _INNER.get(match[2])
-        return f"model.layers.{match[1]}.{part}.{match[3]}" if part else None
-    stem, _, kind = name.rpartition(".")
-    return f"{_OUTER[stem]}.{kind}" if stem in _OUTER and kind == "weight" else None
 
 
 def dequantise(source: Path, out: Path, dtype: str, progress: Progress | None = None) -> None:
@@ -88,8 +60,8 @@ def dequantise(source: Path, out: Path, dtype: str, progress: Progress | None = 
             hint="pip install 'neuroncompile[cpu]'",
         ) from None
     header = read_gguf(source)
-    named = _named(header, source)
-    head_counts = _head_counts(header)
+    named = named_tensors(header, source)
+    head_counts = _head_counts(config_of(header, source))
     data = np.memmap(source, dtype=np.uint8, mode="r")
     total = done = 0
     total = sum(tensor.size for tensor in named.values())
@@ -108,31 +80,11 @@ def dequantise(source: Path, out: Path, dtype: str, progress: Progress | None = 
                 progress(f"dequantising {source.name}", done, total)
 
 
-def _named(header: GGUFHeader, source: Path) -> dict[str, GGUFTensor]:
-    named = {}
-    for tensor in header.tensors.values():
-        if tensor.name in _DERIVED:
-            continue
-        name = hf_name(tensor.name)
-        if name is None:
-            raise ModelError(
-                f"{source} has a tensor {tensor.name}, which has no Hugging Face name",
-                hint="take the model in safetensors",
-                details={"path": str(source), "tensor": tensor.name},
-            )
-        named[name] = tensor
-    return named
-
-
-def _head_counts(header: GGUFHeader) -> dict[str, int]:
+def _head_counts(config: Mapping[str, Any]) -> dict[str, int]:
     """GGUF part → heads whose rows llama.cpp's converter interleaved; only Llama's are."""
-    if header.fields.get("general.architecture") != "llama":
+    if config["model_type"] != "llama":
         return {}
-    heads = header.fields["llama.attention.head_count"]
-    return {
-        "attn_q": heads,
-        "attn_k": header.fields.get("llama.attention.head_count_kv", heads),
-    }
+    return {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
 
 
 def _write_header(file: BinaryIO, named: dict[str, GGUFTensor], dtype: str) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.architecture import eos_token_ids, shape_of
 from neuroncompile.models.gguf_config import config_of, generation_config_of
-from neuroncompile.models.gguf_header import read_gguf
+from neuroncompile.models.gguf_header import GGUFHeader, read_gguf
 from tests.models.ggufs import FEED, HEADS, HIDDEN, KV_HEADS, LAYERS, TOKENS, write_gguf
 
 
@@ -32,7 +34,12 @@ def test_sizes(arch: str, head_dim: int, tmp_path: Path) -> None:
 
 
 def test_tied_and_biased_are_read_off_the_tensors(tmp_path: Path) -> None:
-    extra = {"blk.0.attn_q.bias": np.zeros(64, dtype=np.float32)}
+    widths = {"q": HIDDEN, "k": HIDDEN // 2, "v": HIDDEN // 2, "output": HIDDEN}
+    extra = {
+        f"blk.{i}.attn_{part}.bias": np.zeros(width, dtype=np.float32)
+        for i in range(LAYERS)
+        for part, width in widths.items()
+    }
     found = config(write_gguf(tmp_path / "x.gguf", tied=True, extra=extra))
     assert found["tie_word_embeddings"] is True
     assert found["attention_bias"] is True
@@ -59,24 +66,21 @@ def test_llama3_rope_from_its_factors(tmp_path: Path) -> None:
     }
     theirs = LlamaConfig(
         hidden_size=HIDDEN,
-        num_attention_heads=1,
+        num_attention_heads=HEADS,
         max_position_embeddings=131072,
         rope_parameters=rope,
     )
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](theirs, "cpu")
-    plain = 500000.0 ** -(np.arange(0, HIDDEN, 2) / HIDDEN)
+    dim = HIDDEN // HEADS
+    plain = 500000.0 ** -(np.arange(0, dim, 2) / dim)
     factors = (plain / scaled.double().numpy()).astype(np.float32)
-    fields = {
-        "llama__attention__key_length": HIDDEN,
-        "llama__attention__value_length": HIDDEN,
-    }
-    path = write_gguf(tmp_path / "x.gguf", extra={"rope_freqs.weight": factors}, **fields)
+    path = write_gguf(tmp_path / "x.gguf", extra={"rope_freqs.weight": factors})
     data = path.read_bytes().replace(
         np.float32(50000.0).tobytes(), np.float32(500000.0).tobytes(), 1
     )
     path.write_bytes(data)
     assert config(path)["rope_parameters"] == rope
-    path = write_gguf(tmp_path / "y.gguf", extra={"rope_freqs.weight": factors * 2}, **fields)
+    path = write_gguf(tmp_path / "y.gguf", extra={"rope_freqs.weight": factors * 2})
     with pytest.raises(ModelError, match="rope_freqs"):
         config(path)
 
@@ -103,6 +107,11 @@ def test_partial_rotation_is_refused_by_name(tmp_path: Path) -> None:
         ("gemma2", {}, "gemma2"),
         ("llama", {"llama__expert_count": 8}, "mixture"),
         ("llama", {"llama__attention__value_length": 8}, "width"),
+        ("llama", {"split__count": 3}, "one of 3 parts"),
+        ("llama", {"llama__attention__sliding_window": 4096}, "sliding_window = 4096"),
+        ("llama", {"llama__logit_scale": 0.5}, "logit_scale = 0.5"),
+        ("qwen2", {"qwen2__shiny_new_number": 3}, "shiny_new_number"),
+        ("llama", {"llama__attention__key_length": 32}, "q_proj.weight is of shape"),
     ],
 )
 def test_refused(arch: str, fields: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -115,3 +124,51 @@ def test_every_end_counts(tmp_path: Path) -> None:
     generation = generation_config_of(read_gguf(path))
     assert generation == {"bos_token_id": 1, "eos_token_id": [2, 0]}
     assert eos_token_ids(config(path), generation) == (2, 0)
+
+
+@pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "output_norm.weight", "blk.0.attn_q.bias"])
+def test_a_missing_tensor_is_named(name: str, tmp_path: Path) -> None:
+    arch = "qwen2" if name.endswith("bias") else "llama"
+    with pytest.raises(ModelError, match="missing") as raised:
+        config(write_gguf(tmp_path / "x.gguf", arch, without=(name,)))
+    assert name.rpartition(".")[2] in str(raised.value)
+
+
+def test_a_field_that_changes_nothing_is_no_obstacle(tmp_path: Path) -> None:
+    fields = {"llama__logit_scale": 1.0, "llama__attention__causal": True, "llama__expert_count": 0}
+    plain, other = write_gguf(tmp_path / "x.gguf"), write_gguf(tmp_path / "y.gguf", **fields)
+    assert config(plain) == config(other)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    extra = {"rope_freqs.weight": np.ones(HIDDEN // HEADS // 2, dtype=np.float32)}
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "x.gguf", extra=extra)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(),
+    st.text(max_size=4),
+    st.lists(st.integers(0, 64), max_size=3),
+)
+
+
+@given(name=st.integers(0), value=VALUES, data=st.data())
+def test_any_value_of_any_field_is_read_or_refused(
+    whole: Path, name: int, value: object, data: st.DataObject
+) -> None:
+    header = read_gguf(whole)
+    known = sorted(header.fields)
+    fields = header.fields | {known[name % len(known)]: value}
+    for _ in range(data.draw(st.integers(0, 2))):
+        fields[data.draw(st.sampled_from([*known, "llama.rope.scaling.type"]))] = data.draw(VALUES)
+    changed = GGUFHeader(fields, header.tensors)
+    try:
+        found = config_of(changed, whole)
+        generation_config_of(changed)
+        shape_of(found)
+    except (ModelError, ConfigError):
+        pass

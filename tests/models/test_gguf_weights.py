@@ -9,7 +9,7 @@ import pytest
 
 from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.gguf import dequantise
-from neuroncompile.models.gguf_weights import hf_name
+from neuroncompile.models.gguf_tensors import hf_name
 from tests.models.ggufs import write_gguf
 
 np = pytest.importorskip("numpy")
