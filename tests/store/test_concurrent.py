@@ -33,6 +33,7 @@ from neuroncompile.store import Layer, Store
 root, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 warnings = []
 store = Store(root, on_warning=warnings.append)
+print("ready", flush=True)
 sys.stdin.readline()
 won = {{}}
 random.seed(seed)
@@ -62,6 +63,10 @@ def writers(root: Path, count: int, *, before: str = "") -> list[subprocess.Pope
 
 
 def go(processes: list[subprocess.Popen[str]]) -> None:
+    """Start them at the same instant."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -100,7 +105,7 @@ def test_killed_while_publishing_leaves_only_whole_artifacts(kit: Any) -> None:
         go(processes)
         while pointers(kit) == before:
             time.sleep(0.005)
-        time.sleep(chance.uniform(0, 0.2))
+        time.sleep(chance.uniform(0, 0.1))
         for process in processes:
             time.sleep(chance.uniform(0, 0.02))
             process.send_signal(signal.SIGKILL)
@@ -110,7 +115,7 @@ def test_killed_while_publishing_leaves_only_whole_artifacts(kit: Any) -> None:
     count = kit.assert_whole(kit.fresh())
     assert count > 0
     assert kit.warnings == []
-    again = writers(kit.root, count)  # and goes on from there
+    again = writers(kit.root, 20)  # and goes on from there
     go(again)
     assert [json.loads(p.communicate()[0])[1] for p in again] == [[]] * WRITERS
     assert kit.assert_whole(kit.fresh()) >= count
@@ -122,8 +127,9 @@ from pathlib import Path
 from neuroncompile.errors import StoreError
 from neuroncompile.store import Layer, Store
 store = Store(Path(sys.argv[1]))
+print("ready", flush=True)
 sys.stdin.readline()
-for _ in range(40):
+for _ in range(15):
     try:
         store.publish("graph", {"kind": "graph"}, [Layer("a", data=b"a" * 1000)])
     except StoreError as error:
@@ -135,7 +141,10 @@ def test_damage_among_writers_never_leaves_a_broken_artifact(kit: Any) -> None:
     """Setting aside and repairing race with each other; the last publish must stand."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", REPAIR, str(kit.root)], stdin=subprocess.PIPE, text=True
+            [sys.executable, "-c", REPAIR, str(kit.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(3)
     ]
