@@ -25,6 +25,65 @@ TOKENS = [
 MERGES = ["h e", "he l", "Ġ he"]
 
 
+PIECES = [
+    *[(t, k, 0.0) for t, k in (("<unk>", 2), ("<s>", 3), ("</s>", 3))],
+    *[(f"<0x{b:02X}>", 6, 0.0) for b in range(256)],
+    *[
+        (piece, 1, -float(rank))
+        for rank, piece in enumerate(
+            [
+                "▁t",
+                "he",
+                "▁the",
+                "in",
+                "er",
+                "▁a",
+                "▁▁",
+                "▁he",
+                "ll",
+                "▁hell",
+                "lo",
+                "▁hello",
+                "on",
+                "re",
+                "at",
+                "▁w",
+                "or",
+                "▁wor",
+                "ld",
+                "▁world",
+                "▁▁▁▁",
+                "é",
+                "日本",
+            ]
+        )
+    ],
+    *[(c, 1, -100.0 - i) for i, c in enumerate("▁abcdefghijklmnopqrstuvwxyz.,!日本語")],
+    ("[INST]", 4, 0.0),
+]
+"""A sentencepiece vocabulary: (piece, token type, score)."""
+
+
+def write_sentencepiece(path: Path, **fields: Any) -> Path:
+    """A GGUF file with a sentencepiece tokenizer and no tensors."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece for piece, _, _ in PIECES])
+    writer.add_token_types([kind for _, kind, _ in PIECES])
+    writer.add_token_scores([score for _, _, score in PIECES])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    for name, value in fields.items():
+        writer.add_bool(name.replace("__", "."), value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def tensors(arch: str, *, tied: bool = False, seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Random weights by GGUF name; head dimension is 16, or 32 for qwen3."""
     rng = np.random.default_rng(seed)
