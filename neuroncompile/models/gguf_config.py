@@ -66,6 +66,7 @@ _NEUTRAL: dict[str, tuple[Any, ...] | None] = {
     "rope.scaling.original_context_length": None,  # of yarn, which is passed on by its name
 }
 """Other fields of an architecture → values that change no number; None: none does."""
+_LARGEST = 3.4e38  # a float32; none of these numbers is negative
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original": 8192}
 
 
@@ -188,7 +189,7 @@ def _llama3(header: GGUFHeader, path: Path, theta: float, head_dim: int) -> dict
     with path.open("rb") as file:
         file.seek(tensor.offset)
         found = struct.unpack(f"<{head_dim // 2}f", file.read(tensor.size))
-    if not all(math.isfinite(value) and value > 0 for value in found):
+    if theta == 0 or not all(math.isfinite(value) and value > 0 for value in found):
         raise _bad(path, "has rope_freqs of an unknown rule", "take the model in safetensors")
     factor = _shortest(found[-1])
     low, high = _LLAMA3["low_freq_factor"], _LLAMA3["high_freq_factor"]
@@ -219,7 +220,7 @@ def _size(fields: dict[str, Any], name: str, path: Path, default: int | None = N
 
 def _number(fields: dict[str, Any], name: str, path: Path, default: float) -> float:
     value = fields.get(name, default)
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not 0 <= value <= _LARGEST:
         raise _bad(path, f"has {name} = {value!r:.60}", "convert the model again")
     return _shortest(float(value))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuroncompile.errors import ConfigError, ModelError
@@ -156,6 +156,7 @@ VALUES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(name=st.integers(0), value=VALUES, data=st.data())
 def test_any_value_of_any_field_is_read_or_refused(
     whole: Path, name: int, value: object, data: st.DataObject
