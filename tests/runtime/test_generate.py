@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from neuroncompile.errors import ConfigError, PromptTooLongError
 from neuroncompile.runtime.generate import Generator
 from neuroncompile.runtime.requests import Completion, Request
+from neuroncompile.runtime.sampler import Sampler
 from neuroncompile.runtime.sampling import SamplingParams
 from neuroncompile.runtime.tokenizer import Tokenizer
 from tests.runtime.conftest import VOCAB, HistoryEngine
@@ -212,6 +213,19 @@ def test_greedy_rows_of_a_mixed_batch_stay_greedy(tokenizer: Tokenizer) -> None:
     mixed = Generator(HistoryEngine(2), tokenizer, ()).generate([hot, greedy])[1]
     plain = Request(greedy.prompt_ids, SamplingParams(max_new_tokens=12))
     assert mixed.tokens == Generator(HistoryEngine(1), tokenizer, ()).generate([plain])[0].tokens
+
+
+def test_a_token_is_drawn_by_seed_and_its_own_position(tokenizer: Tokenizer) -> None:
+    request = Request(prompt(4, 7), SamplingParams(1.0, seed=11, max_new_tokens=6))
+    done = Generator(HistoryEngine(2), tokenizer, ()).generate([request])[0]
+    engine, sampler = HistoryEngine(1), Sampler([request.params])
+    slot = np.zeros(1, dtype=np.int64)
+    fed, at = np.array([request.prompt_ids]), np.arange(7)[None]
+    by_hand = []
+    for position in range(7, 13):
+        by_hand += sampler.sample(engine.forward(fed, at, slot), [position])
+        fed, at = np.array([by_hand[-1:]]), np.array([[position]])
+    assert list(done.tokens) == by_hand
 
 
 def test_seeds_differ_and_repeat(tokenizer: Tokenizer) -> None:

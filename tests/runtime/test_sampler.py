@@ -153,7 +153,9 @@ def test_positions_draw_anew_and_alike() -> None:
 
 def test_ties_go_to_the_lower_id() -> None:
     flat = np.zeros((1, 600), dtype=np.float32)
+    hot = SamplingParams(temperature=1)
     assert draw(flat, [SamplingParams()], [0]) == [0]
+    assert draw(flat.repeat(2, axis=0), [SamplingParams(seed=3), hot], [0, 0])[0] == 0
     tokens = {
         draw(flat, [SamplingParams(temperature=1, top_k=3, seed=s)], [0])[0] for s in range(99)
     }
