@@ -230,14 +230,18 @@ def _bar(name: str, progress: Progress | None) -> Any:
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc, type-arg, unused-ignore]
+        made = 0
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._done = int(kwargs.get("initial") or 0)
             self._total = kwargs.get("total")
+            # a Xet download has a second bar, of the bytes that its first one is made from
+            self._first, Bar.made = Bar.made == 0, Bar.made + 1
             super().__init__(*args, **{**kwargs, "disable": True})  # type: ignore[no-untyped-call, unused-ignore]
 
         def update(self, n: float | None = 1) -> None:
             self._done += int(n or 0)
-            if progress is not None:
+            if progress is not None and self._first:
                 progress(f"downloading {name}", self._done, self._total)
 
     return Bar

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -461,6 +462,32 @@ def test_no_network(settings: Settings, endpoint: str, reason: str) -> None:
     assert isinstance(error, NetworkError)
     assert reason in str(error)
     assert "hunter2" not in f"{error} {error.hint} {error.details}"
+
+
+def test_progress_of_a_xet_download() -> None:
+    """Its protocol needs a real storage server; its bars do not."""
+    from huggingface_hub.utils._xet_progress_reporting import XetDownloadProgressReporter
+
+    from neuroncompile.models.hub_client import _bar
+
+    seen: list[tuple[str, int, int | None]] = []
+    with XetDownloadProgressReporter(
+        reconstruction_desc="x",
+        total=10,
+        log_level=20,
+        tqdm_class=_bar("x", lambda *at: seen.append(at)),
+    ) as reporter:
+        for done in (0, 4, 10):
+            reporter.update_progress(
+                SimpleNamespace(
+                    total_bytes=10,
+                    total_bytes_completed=done,
+                    total_transfer_bytes_completed=done * 2,
+                    total_bytes_completion_rate=1.0,
+                    total_transfer_bytes_completion_rate=1.0,
+                )
+            )
+    assert seen == [("downloading x", 4, 10), ("downloading x", 10, 10)]
 
 
 def test_a_cache_that_cannot_be_written(hub: Hub, settings: Settings, tmp_path: Path) -> None:
