@@ -205,7 +205,7 @@ class Layer(nn.Module):
         attention = self.self_attn.encode if len(rest) == 2 else self.self_attn.step
         x = x + attention(normed, cos, sin, *rest)
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return y
+        return y.contiguous()  # what the next call was compiled for, whatever `linear` left
 
 
 class Edge(nn.Module):
@@ -218,7 +218,7 @@ class Edge(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.lm_head(self.norm(x))
-        return y
+        return y.contiguous()  # the engine reads rows
 
 
 class Whole(nn.Module):
