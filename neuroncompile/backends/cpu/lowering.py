@@ -15,6 +15,7 @@ import torch
 import torch._inductor
 from torch import Tensor, nn
 from torch._inductor import config, cpp_builder, cpu_vec_isa
+from torch._inductor.codegen import cpp
 
 from neuroncompile.backends.cpu.graphs import DTYPES, Edge, Layer, Whole
 
@@ -30,6 +31,8 @@ VECTORS: dict[str, tuple[int, type[cpu_vec_isa.VecISA] | None]] = {
     "armv9-a": (128, cpu_vec_isa.VecNEON),
 }
 """Target level → vector width in bits and Inductor's description of it."""
+
+_PLANNED = cpp.CppKernel.decide_parallel_depth
 
 THREADS = 8
 """What Inductor plans loops for; a host runs them with as many threads as it has."""
@@ -123,7 +126,18 @@ def _fix_instruction_set(isa: str) -> None:
     cpu_vec_isa.valid_vec_isa_list = lambda: offered  # type: ignore[assignment]
     flags = [f"march={isa}", f"ffile-prefix-map={os.path.dirname(torch.__file__)}=torch"]
     cpp_builder._get_cpu_arch_cflags = lambda cpp_compiler: flags
+    cpp.CppKernel.decide_parallel_depth = _parallel_depth
     config.compile_threads = 1
+
+
+def _parallel_depth(kernel: Any, *given: Any) -> Any:
+    """Leave small loops to one thread, as Inductor does when it knows the number of threads.
+
+    Told that the number is open, it starts all of them even for 64 additions. A step has hundreds of
+    such loops, and on a busy host each start waits for the slowest thread to be scheduled.
+    """
+    with config.patch({"cpp.dynamic_threads": False}):
+        return _PLANNED(kernel, *given)
 
 
 def _dtype(tensor: Tensor) -> str:
