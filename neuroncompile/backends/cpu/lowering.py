@@ -126,18 +126,18 @@ def _fix_instruction_set(isa: str) -> None:
     cpu_vec_isa.valid_vec_isa_list = lambda: offered  # type: ignore[assignment]
     flags = [f"march={isa}", f"ffile-prefix-map={os.path.dirname(torch.__file__)}=torch"]
     cpp_builder._get_cpu_arch_cflags = lambda cpp_compiler: flags
-    cpp.CppKernel.decide_parallel_depth = _parallel_depth
+    cpp.CppKernel.decide_parallel_depth = _parallel_depth  # type: ignore[method-assign]
     config.compile_threads = 1
 
 
 def _parallel_depth(kernel: Any, *given: Any) -> Any:
     """Leave small loops to one thread, as Inductor does when it knows the number of threads.
 
-    Told that the number is open, it starts all of them even for 64 additions. A step has hundreds of
-    such loops, and on a busy host each start waits for the slowest thread to be scheduled.
+    Told that the number is open, it starts all of them even for 64 additions. A step has
+    hundreds of such loops, and on a busy host each waits for the slowest thread to be scheduled.
     """
     with config.patch({"cpp.dynamic_threads": False}):
-        return _PLANNED(kernel, *given)
+        return _PLANNED(kernel, *given)  # type: ignore[no-untyped-call]
 
 
 def _dtype(tensor: Tensor) -> str:
