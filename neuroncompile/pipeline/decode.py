@@ -13,7 +13,7 @@ from neuroncompile.errors import UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.prompts import Ask, read_asks
 from neuroncompile.pipeline.request import BuildRequest
-from neuroncompile.pipeline.session import Session, open_session
+from neuroncompile.pipeline.session import Session, open_session, sampling_of
 from neuroncompile.runtime.requests import Completion
 from neuroncompile.runtime.sampling import Sampling
 from neuroncompile.settings import Settings
@@ -51,6 +51,8 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
     asks = _asks(request)
     if asks is None and output.json_mode:
         raise UsageError("--json needs a prompt", hint="give PROMPT, or pipe it to stdin")
+    for ask in asks or [Ask()]:
+        sampling_of(ask, request.sampling, {})  # an illegal value is said before a compile
     session = open_session(
         request.build,
         settings,
@@ -130,8 +132,10 @@ def _notice(session: Session, sampling: Sampling, output: Output) -> None:
     )
     how = "greedy" if sampling.params.greedy else shown
     output.note(
-        f"decoding on {session.engine.name}, {how}", level=0 if not sampling.params.greedy else 1
+        f"decoding on {session.engine.name}, {how}", level=1 if sampling.params.greedy else 0
     )
+    for notice in sampling.notices:
+        output.note(notice)
     if sampling.params.greedy and plan.model.generation_config.get("do_sample"):
         output.note(
             "the model's generation_config samples by default; decoding greedily "
@@ -141,7 +145,7 @@ def _notice(session: Session, sampling: Sampling, output: Output) -> None:
 
 def _summary(session: Session, completions: Sequence[Completion], output: Output) -> None:
     for completion in completions:
-        if completion.stop_reason == "seq_len":
+        if completion.finish_reason == "length" and completion.stop_reason == "seq_len":
             which = f"answer {completion.index + 1} " if len(completions) > 1 else "the answer "
             output.warn(
                 f"{which}was cut at the compiled length of {session.engine.seq_len} tokens; "

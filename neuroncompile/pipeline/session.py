@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.errors import ModelError
+from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.architecture import eos_token_ids
 from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built, build_program, preflight
@@ -27,7 +27,7 @@ from neuroncompile.runtime.tokenizer import Tokenizer
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
-__all__ = ["Session", "open_session"]
+__all__ = ["Session", "open_session", "sampling_of"]
 
 
 @dataclass(slots=True)
@@ -54,14 +54,8 @@ class Session:
         self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
     ) -> tuple[list[Request], list[Sampling]]:
         """Requests for the decoding loop, with the effective sampling of each."""
-        samplings = [
-            resolve_sampling(
-                command_line=command_line,
-                request=ask.sampling,
-                generation_config=self.built.plan.model.generation_config,
-            )
-            for ask in asks
-        ]
+        checkpoint = self.built.plan.model.generation_config
+        samplings = [sampling_of(ask, command_line, checkpoint) for ask in asks]
         requests = [
             Request(
                 tuple(self._encode(ask, chat=chat)),
@@ -103,6 +97,32 @@ class Session:
         template = chat_template(self.built.plan.model.tokenizer_dir, self.template_file)
         text = render(template, messages, self.tokenizer.special_tokens)
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def sampling_of(
+    ask: Ask, command_line: Mapping[str, Any], generation_config: Mapping[str, Any]
+) -> Sampling:
+    """Effective sampling of one ask.
+
+    Raises:
+        ConfigError: an illegal value; of a file's ask, the message begins with its line.
+    """
+    try:
+        return resolve_sampling(
+            command_line=command_line,
+            request=ask.sampling,
+            generation_config=generation_config,
+        )
+    except ConfigError as error:
+        if ask.line is None:
+            raise
+        raise ConfigError(
+            f"line {ask.line}: {error}",
+            field=error.field,
+            value=error.value,
+            legal=error.legal,
+            hint=error.hint,
+        ) from None
 
 
 def open_session(
