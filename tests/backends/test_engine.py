@@ -32,7 +32,7 @@ EDGES = (1, 15, 16, 17, 31, 32, 33, 63, 64)
 STEPS = 8
 
 TOLERANCE = 2e-5
-"""Largest difference of a logit; they are of magnitude 3, and 2e-6 is what is measured."""
+"""Largest difference of a logit; they reach 4, and at most 5e-6 is what is measured."""
 
 TINY: dict[str, Any] = {
     "vocab_size": 101,
@@ -391,8 +391,8 @@ def test_a_missing_tensor_is_named(built: dict[str, Built]) -> None:
 
 
 def test_weights_of_another_model_are_refused_by_shape(built: dict[str, Built]) -> None:
-    with pytest.raises(ModelError, match=r"shape|\["):
-        load(built["qwen3"].view, built["llama"].weights)
+    with pytest.raises(ModelError, match=r"k_proj\.weight has shape \[32, 48\].*\[24, 48\]"):
+        load(built["llama"].view, built["qwen3"].weights)
 
 
 def test_a_checkpoint_in_another_dtype_is_cast(built: dict[str, Built]) -> None:

@@ -9,8 +9,10 @@ its outputs', so a persistent tensor is referenced anew before every call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
@@ -37,8 +39,9 @@ class Torch:
     def __init__(self, directory: str, threads: int) -> None:
         libraries = Path(directory) / "lib"
         try:
-            for path in sorted(libraries.glob("libgomp*.so*")):
-                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL).omp_set_num_threads(threads)
+            with _short_spins():
+                for path in sorted(libraries.glob("libgomp*.so*")):
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL).omp_set_num_threads(threads)
             ctypes.CDLL(str(libraries / "libc10.so"), mode=ctypes.RTLD_GLOBAL)
             name = str(libraries / "libtorch_cpu.so")
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
@@ -88,6 +91,25 @@ class Torch:
     def release(self, handle: int) -> None:
         """Give a reference up."""
         self._delete(handle)
+
+
+@contextlib.contextmanager
+def _short_spins() -> Iterator[None]:
+    """Load libgomp so that a waiting thread soon sleeps, unless the user's environment says how.
+
+    A step joins its threads a few hundred times. By default they spin for about a millisecond
+    at each join, which starves the thread they wait for as soon as another process wants a
+    core: 2 tokens/s instead of 19 beside one busy process, for 55 instead of 61 on an idle host
+    (SmolLM2-135M, bfloat16, 2 cores).
+    """
+    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = "1000"  # libgomp reads it once, while it is loaded
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 class Object:
