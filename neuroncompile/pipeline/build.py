@@ -12,9 +12,8 @@ full disk) leaves every finished graph for the next one.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.errors import CacheMissError, ConfigError
 from neuroncompile.output import Output, human_seconds
@@ -26,8 +25,7 @@ from neuroncompile.store import Artifact, Holder, Store
 __all__ = ["Built", "build_program", "preflight"]
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(NamedTuple):
     """A program in the store.
 
     Attributes:

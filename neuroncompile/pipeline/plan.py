@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuroncompile.config import NeuronConfig, Recipe, Toolchain
 from neuroncompile.errors import ConfigError, ToolchainError
@@ -23,8 +22,7 @@ __all__ = ["Plan", "cpu_identity", "make_plan"]
 OPTLEVELS = {"cpu": ("1", "2"), "nxdi": ("1", "2", "3")}
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Everything that decides a program, resolved.
 
     Attributes:

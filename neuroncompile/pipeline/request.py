@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["BuildRequest"]
 
 
-@dataclass(frozen=True, slots=True)
-class BuildRequest:
+class BuildRequest(NamedTuple):
     """One program, as asked for by `build`, `run` or `neuroncompile.build`.
 
     Attributes:
@@ -27,7 +25,7 @@ class BuildRequest:
 
     model: str
     target: str | None = None
-    flags: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    flags: Mapping[str, tuple[str, Any]] = {}
     sets: tuple[str, ...] = ()
     optlevel: str | None = None
     allow_unknown: bool = False

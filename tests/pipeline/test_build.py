@@ -14,6 +14,9 @@ import pytest
 
 from tests.conftest import ROOT, SMALL, Run, write_llama
 
+ONE_BUCKET = ("--seq-len=16",)
+"""Three graphs: a layer of each submodel and the edge."""
+
 
 def start(*args: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -164,40 +167,40 @@ def test_new_buckets_compile_only_what_is_new(
 
 
 def test_killed_and_built_again(run: Run, llama: Path, tmp_path: Path) -> None:
-    process = start("build", str(llama), *SMALL, "--store", str(tmp_path), "--jobs=1")
+    process = start("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), "--jobs=1")
     wait_for(lambda: artifacts(tmp_path, "graph"))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     kept = len(artifacts(tmp_path, "graph"))
     assert artifacts(tmp_path, "compile") == []
-    done = run("build", str(llama), *SMALL, "--store", str(tmp_path), "--json")
+    done = run("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), "--json")
     result = done.document["result"]
     assert done.code == 0, done.err
     assert len(result["reused"]) >= kept >= 1
-    assert len(result["reused"]) + len(result["compiled"]) == 4
+    assert len(result["reused"]) + len(result["compiled"]) == 3
 
 
 def test_ctrl_c_says_what_is_kept(llama: Path, tmp_path: Path) -> None:
-    process = start("build", str(llama), *SMALL, "--store", str(tmp_path), "--jobs=1")
+    process = start("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), "--jobs=1")
     wait_for(lambda: artifacts(tmp_path, "graph"))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"of 4 graphs are kept in {tmp_path}" in err
+    assert f"of 3 graphs are kept in {tmp_path}" in err
     assert "goes on from there" in err
     assert artifacts(tmp_path, "compile") == []
     assert list((tmp_path / "v1" / "tmp").iterdir()) == []
 
 
 def test_two_builds_of_one_key_compile_once(llama: Path, tmp_path: Path) -> None:
-    common = ("build", str(llama), *SMALL, "--store", str(tmp_path), "--json")
+    common = ("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), "--json")
     import json
 
     both = [start(*common), start(*common)]
     outputs = [p.communicate(timeout=300) for p in both]
     results = [json.loads(out)["result"] for out, _ in outputs]
     assert sorted(r["hit"] for r in results) == [False, True]
-    assert sorted(len(r["compiled"]) for r in results) == [0, 4]
+    assert sorted(len(r["compiled"]) for r in results) == [0, 3]
     assert len({r["key"] for r in results}) == 1
 
 
@@ -208,19 +211,19 @@ def test_a_full_disk_is_exit_7_and_loses_nothing(run: Run, llama: Path, tmp_path
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(mount)], check=True)
     try:
-        done = run("build", str(llama), *SMALL, "--store", str(mount))
+        done = run("build", str(llama), *ONE_BUCKET, "--store", str(mount))
         assert done.code == 7, done.err
         assert "free space" in done.err
         assert artifacts(mount, "compile") == []
         subprocess.run(["mount", "-o", "remount,size=64m", str(mount)], check=True)
-        again = run("build", str(llama), *SMALL, "--store", str(mount), "--json")
+        again = run("build", str(llama), *ONE_BUCKET, "--store", str(mount), "--json")
         assert again.code == 0, again.err
     finally:
         subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_no_compiler_is_said_before_anything_else(run: Run, llama: Path, tmp_path: Path) -> None:
-    done = run("build", str(llama), *SMALL, "--store", str(tmp_path), PATH="/nonexistent")
+    done = run("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), PATH="/nonexistent")
     assert done.code == 5
     assert "g++" in done.err
     assert "apt-get install g++" in done.err

@@ -36,7 +36,7 @@ def hit(llama: Path, store: Path, code: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
     )
 
 
