@@ -41,7 +41,7 @@ def canonical(value: Any, path: str = "") -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str(value)
+        return _text(value, path)
     if isinstance(value, int):
         if abs(value) > LARGEST:
             raise ConfigError(
@@ -77,6 +77,21 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _text(value: str, path: str) -> str:
+    """The characters, where UTF-8 has them all; `str()` of a string enumeration is its name."""
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{path or 'value'} is {text!r}; half of a surrogate pair is no character",
+            field=path,
+            value=repr(text),
+            legal="Unicode text",
+        ) from None
+    return text
+
+
 def _name(key: Any, path: str) -> str:
     if not isinstance(key, str) or any(ord(c) > 0xFFFF for c in key):
         raise ConfigError(
@@ -85,4 +100,4 @@ def _name(key: Any, path: str) -> str:
             value=repr(key),
             legal="string",
         )
-    return key
+    return _text(key, path)

@@ -107,18 +107,20 @@ MODEL_EXCLUSIONS: dict[str, Exclusion] = {
 
 _AFTER_LOAD = "read by the loader or the decoding loop after the program exists"
 _PLACE = "a path of one host; the digest of what lies there is in the shard key"
+# NxDI raises these three from the adapters it finds (modules/lora_serving/config.py). A program
+# built with other values than asked for is refused, so the fields alone decide.
+_ADAPTER = "a path of one host; max_loras, max_lora_rank and target_modules are in the key"
 
 NEURON_EXCLUSIONS: dict[str, Exclusion] = {
     "skip_warmup": Exclusion("whether loading runs each graph once", _AFTER_LOAD),
     "allow_input_truncation": Exclusion("what the host does with a long prompt", _AFTER_LOAD),
     "max_new_tokens": Exclusion("default length of an answer", _AFTER_LOAD),
     "async_mode": Exclusion("whether the host waits for each step", _AFTER_LOAD),
-    "overrides_torch_dtype": Exclusion("which layer named the dtype; the result is hashed", _HOST),
     "quantized_checkpoints_path": Exclusion("where quantised weights lie", _PLACE),
     "draft_model_path": Exclusion("where the draft lies", _PLACE),
-    "lora_ckpt_paths": Exclusion("where adapters lie", _PLACE),
-    "lora_ckpt_paths_cpu": Exclusion("where adapters lie", _PLACE),
-    "lora_ckpt_json": Exclusion("a file that lists where adapters lie", _PLACE),
+    "lora_ckpt_paths": Exclusion("where adapters lie", _ADAPTER),
+    "lora_ckpt_paths_cpu": Exclusion("where adapters lie", _ADAPTER),
+    "lora_ckpt_json": Exclusion("a file that lists where adapters lie", _ADAPTER),
     "base_compile_work_dir": Exclusion("where compilers work", _PLACE),
 }
 """NxDI keywords that act after the program exists, at any depth of the config."""

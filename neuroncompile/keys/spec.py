@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neuroncompile.errors import ConfigError
 from neuroncompile.keys.canonical import canonical, canonical_bytes, digest_of
 from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS, without
 
@@ -20,6 +21,7 @@ __all__ = ["SCHEMA", "compile_spec", "compiler_flags", "graph_spec", "pack_spec"
 SCHEMA = 1
 
 _WRAPPER_OPTIONS = ("--cache_dir", "--log_level", "--no_cache", "--retry_failed_compilation")
+_SYNONYMS = {"--optlevel": "-O", "--logical-nc-config": "--lnc", "-lnc": "--lnc"}  # one setting
 
 
 def compile_spec(
@@ -136,26 +138,43 @@ def compiler_flags(text: str | Sequence[str]) -> list[str]:
     Spacing and the order of different options do not matter (of one option given twice the
     later wins, so that order is kept); options of the caching wrapper (`--cache_dir`,
     `--log_level`, `--no_cache`, `--retry_failed_compilation`) do not reach the compiler.
-    `--option value` and `--option=value` are one spelling.
+    `--option value` and `--option=value` are one spelling, and so are `-O1` and `--optlevel 1`.
+
+    Raises:
+        ConfigError: a quotation that does not end.
     """
-    words = shlex.split(text) if isinstance(text, str) else list(text)
-    flags: list[str] = []
-    i = 0
-    while i < len(words):
-        word = words[i]
-        following = words[i + 1] if i + 1 < len(words) else None
-        if word.startswith("--") and "=" not in word and following and following[0] != "-":
-            word = f"{word}={following}"
-            i += 1
-        i += 1
-        if word.split("=", 1)[0] not in _WRAPPER_OPTIONS:
-            flags.append(word)
-    return sorted(flags, key=_option)
+    try:
+        words = shlex.split(text) if isinstance(text, str) else list(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"compiler flags {text!r} cannot be read: {error}",
+            field="NEURON_CC_FLAGS",
+            value=text,
+            legal="words as a shell splits them",
+            hint="close the quotation",
+        ) from None
+    options: list[list[str]] = []
+    for word in words:
+        if _is_option(word) or not options:
+            options.append(word.split("=", 1))
+        else:  # stays with its option, or two options could exchange their values in the sort
+            options[-1].append(word)
+    kept = [_spelt(option) for option in options if option[0] not in _WRAPPER_OPTIONS]
+    return [word for _, words in sorted(kept, key=lambda pair: pair[0]) for word in words]
 
 
-def _option(flag: str) -> str:
-    """`-O2` → `-O`, `--lnc=2` → `--lnc`."""
-    return flag.split("=", 1)[0] if flag.startswith("--") else flag[:2]
+def _is_option(word: str) -> bool:
+    """As argparse decides: a negative number or a text with blanks is a value."""
+    return word[:1] == "-" and " " not in word.split("=", 1)[0] and not word[1:2].isdigit()
+
+
+def _spelt(option: list[str]) -> tuple[str, list[str]]:
+    """What an option sets, and its words: `--lnc 2` → `--lnc`, [`--lnc=2`]; `-O 2` → [`-O2`]."""
+    name, *values = option
+    name = _SYNONYMS.get(name, name)
+    joint = "" if len(name) == 2 else "="
+    setting = name if name.startswith("--") else name[:2]
+    return setting, [joint.join([name, *values[:1]]), *values[1:]]
 
 
 def _spec(**sections: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -40,6 +41,8 @@ def test_equal_numbers_have_one_spelling(value: float) -> None:
         (0.5, "0.5"),
         (-0.0, 0),
         (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (math.nan, "nan"),
         (1e300, "1e+300"),
     ],
 )
@@ -63,6 +66,19 @@ def test_booleans_are_not_numbers() -> None:
 def test_outside_the_domain_is_named(value: Any, path: str) -> None:
     with pytest.raises(ConfigError, match=path):
         canonical(value)
+
+
+@pytest.mark.parametrize("value", [{"a": "\ud800"}, {"a": {"\udfff": 1}}])
+def test_half_a_surrogate_pair_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"\.a .*surrogate"):
+        canonical(value)
+
+
+def test_a_string_enumeration_is_its_value() -> None:
+    class Activation(str, Enum):  # noqa: UP042 - StrEnum's str() is its value already
+        SILU = "silu"
+
+    assert canonical_bytes([Activation.SILU]) == b'["silu"]'
 
 
 def test_keys_beyond_the_bmp_would_sort_otherwise() -> None:

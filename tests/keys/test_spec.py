@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from neuroncompile.errors import ConfigError
 from neuroncompile.keys import compile_spec, compiler_flags, graph_spec, pack_spec, spec_key
 from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS
 
@@ -71,6 +72,7 @@ def test_an_excluded_neuron_field_keeps_the_key(field: str) -> None:
         {"neuron": {"tp_degree": 2}},
         {"neuron": {"torch_dtype": "float32"}},
         {"neuron": {"seq_len": 128}},
+        {"neuron": {"overrides_torch_dtype": False}},  # NxDI then takes the checkpoint's dtype
         {"neuron": {"context_encoding_buckets": [32, 64]}},
         {"neuron": {"a_keyword_nobody_knows": 0}},
         {"target": {"platform": "cpu", "arch": "x86_64", "isa": "x86-64-v4"}},
@@ -174,7 +176,21 @@ def test_pack_keys_follow_bytes_not_names() -> None:
         ("-O1", "", False),
         ("-O1 -O2", "-O2 -O1", False),
         ("--tensorizer-options='--a --b'", "--tensorizer-options='--b --a'", False),
+        ("--tensorizer-options '--a --b'", "--tensorizer-options='--a --b'", True),
+        ("-O 1", "-O1", True),
+        ("-lnc 2", "--logical-nc-config=2", True),
+        ("--optlevel=2 --lnc=1", "--lnc=1 -O2", True),
+        ("-O1 --optlevel=2", "--optlevel=2 -O1", False),
+        # Values stay with their options.
+        ("-O 1 -j 4", "-O 4 -j 1", False),
+        ("--a -5 --b -6", "--a -6 --b -5", False),
+        ("--a '-x y' --b '-z y'", "--a '-z y' --b '-x y'", False),
     ],
 )
 def test_compiler_flags(left: str, right: str, same: bool) -> None:
     assert (compiler_flags(left) == compiler_flags(right)) is same
+
+
+def test_flags_that_no_shell_could_read_are_refused() -> None:
+    with pytest.raises(ConfigError, match="quotation"):
+        compiler_flags("-O1 '--lnc=2")
