@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuroncompile.keys.canonical import canonical_bytes
+from neuroncompile.keys.canonical import canonical, canonical_bytes
+from neuroncompile.keys.exclusions import Exclusion, without
 
-__all__ = ["ABSENT", "Difference", "differences", "nearest_spec"]
+__all__ = ["ABSENT", "Difference", "differences", "excluded_differences", "nearest_spec"]
 
 ABSENT = "(absent)"
 
@@ -25,6 +26,29 @@ class Difference:
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Difference]:
     """Every leaf that differs between two specs, by dotted path, in sorted order."""
     return list(_walk("", left, right))
+
+
+def excluded_differences(
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    table: Mapping[str, Exclusion],
+    *,
+    nested: bool = False,
+    fused_speculation: bool = False,
+) -> list[Difference]:
+    """What differs between two raw configs and, by `table`, not between their keys.
+
+    Args:
+        left, right: a model's config or NxDI keywords, before exclusion.
+        nested, fused_speculation: as for `exclusions.without`.
+    """
+
+    def kept(config: Mapping[str, Any]) -> Any:
+        return canonical(without(config, table, nested=nested, fused_speculation=fused_speculation))
+
+    counted = {d.path for d in differences(kept(left), kept(right))}
+    found = differences(canonical(left), canonical(right))
+    return [d for d in found if d.path not in counted]
 
 
 def nearest_spec(

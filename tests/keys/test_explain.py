@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from neuroncompile.keys.explain import ABSENT, Difference, differences, nearest_spec
+from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS
+from neuroncompile.keys.explain import (
+    ABSENT,
+    Difference,
+    differences,
+    excluded_differences,
+    nearest_spec,
+)
 
 SPEC = {"kind": "compile", "neuron": {"seq_len": 64, "batch_size": 1}, "target": {"isa": "v3"}}
 
@@ -29,3 +36,22 @@ def test_nearest_has_most_equal_sections_then_fewest_leaves() -> None:
     }
     assert nearest_spec(SPEC, candidates) == "one section, one leaf"
     assert nearest_spec(SPEC, {}) is None
+
+
+def test_excluded_fields_that_differ() -> None:
+    left = {"hidden_size": 64, "eos_token_id": 2, "initializer_range": 0.02, "pad_token_id": 0}
+    right = {"hidden_size": 32, "eos_token_id": [2, 3], "initializer_range": 0.02}
+    assert excluded_differences(left, right, MODEL_EXCLUSIONS) == [
+        Difference("eos_token_id", 2, [2, 3]),
+        Difference("pad_token_id", 0, ABSENT),
+    ]
+    fused = excluded_differences(left, right, MODEL_EXCLUSIONS, fused_speculation=True)
+    assert [d.path for d in fused] == ["eos_token_id"]
+
+
+def test_excluded_fields_of_nested_keywords() -> None:
+    left = {"lora_config": {"max_loras": 1, "lora_ckpt_json": "a"}, "seq_len": 64}
+    right = {"lora_config": {"max_loras": 2, "lora_ckpt_json": "b"}, "seq_len": 64}
+    assert excluded_differences(left, right, NEURON_EXCLUSIONS, nested=True) == [
+        Difference("lora_config.lora_ckpt_json", "a", "b")
+    ]
