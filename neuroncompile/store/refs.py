@@ -11,7 +11,7 @@ from typing import Any
 
 from neuroncompile.errors import StoreError
 from neuroncompile.store import locks, oci
-from neuroncompile.store.durable import make_directory, replace_file
+from neuroncompile.store.durable import make_directory, replace_file, sync_directory
 
 __all__ = ["Refs", "no_match"]
 
@@ -61,6 +61,7 @@ class Refs:
         path = self._directory / name
         make_directory(path.parent)
         replace_file(self._root / "tmp", path, _dump(_descriptor(manifest, size)))
+        sync_directory(path.parent)
         with locks.wait_for(self._root, "index", "index.json", None):
             self._project()
 
