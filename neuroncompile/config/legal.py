@@ -56,8 +56,11 @@ def coerce(row: Row, value: Any, *, path: str, origin: str, text: bool = False) 
         if default is None or (isinstance(default, str) and default.startswith("=")):
             return None
         raise refuse_type(row, value, path=path, origin=origin)
-    if text and isinstance(value, str) and ("ints" in kinds or kinds == "buckets"):
-        value = _comma_list(value, path=path, origin=origin)
+    if text and ("ints" in kinds or kinds == "buckets"):
+        if isinstance(value, str):
+            value = _comma_list(value, path=path, origin=origin)
+        elif type(value) is int and "int" not in kinds.split("|"):
+            value = [value]  # a list of one, typed as one
     for kind in kinds.split("|"):
         if _is(kind, value):
             break

@@ -121,10 +121,11 @@ def make_plan(
         backend=backend,
         model={**normal, "architectures": [architecture.name]},
         neuron=config.plain(),
-        compiler={"args": [], "env": {}},
+        compiler={"args": _compiler_args(backend), "env": {}},
         optlevel=optlevel,
         target=config.target.spec(),
         toolchain=toolchain.spec(),
+        fused_speculation=bool(config.get("enable_fused_speculation")),
     )
     return Plan(
         request=request,
@@ -233,6 +234,16 @@ def _model(
         progress=progress,
         before_download=before_download,
     )
+
+
+def _compiler_args(backend: str) -> list[str]:
+    """NEURON_CC_FLAGS reaches neuronx-cc, so it enters the key; g++ never sees it."""
+    flags = os.environ.get("NEURON_CC_FLAGS") if backend == "nxdi" else None
+    if not flags:
+        return []
+    from neuroncompile.keys import compiler_flags
+
+    return compiler_flags(flags)
 
 
 def _optlevel(backend: str, asked: str | None) -> str | None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from neuroncompile.backends.base import File, Graph
-from neuroncompile.backends.cpu.workdir import remove_leftover
-from neuroncompile.errors import CompileError, ToolchainError
+from neuroncompile.backends.cpu.workdir import fixed_path, remove_leftover
+from neuroncompile.errors import CompileError, StoreError, ToolchainError
 from neuroncompile.hardware.targets import host_arch
 
 __all__ = ["check_toolchain", "compile_graphs"]
@@ -27,6 +27,9 @@ INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CXX", "CPATH")
 """All a compiler gets of our environment; anything else could change its output unseen."""
 
 WORKER_BYTES = 1 << 30  # torch, Inductor and one g++ at its peak
+
+DISK_FULL = ("No space left on device", "Disk quota exceeded")
+"""How the C library, and so Python and g++ alike, say it."""
 
 TICK_SECONDS = 0.25
 
@@ -72,13 +75,14 @@ def compile_graphs(
 
     Raises:
         CompileError: a compiler failed or died; graphs finished before were yielded.
+        StoreError: no space left to compile or to keep its output.
         ToolchainError: no C++ compiler, or none for the target's architecture.
     """
     check_toolchain()
     _check_architecture(graphs)
     waiting = list(graphs)
     workers: list[_Worker] = []
-    failure: CompileError | None = None
+    failure: CompileError | StoreError | None = None
     try:
         for index in range(min(jobs or _default_jobs(), len(waiting))):
             workers.append(_Worker(scratch / f"compiler-{index}.log"))
@@ -91,7 +95,7 @@ def compile_graphs(
                 assert graph is not None
                 try:
                     files = worker.result(scratch)
-                except CompileError as error:
+                except (CompileError, StoreError) as error:
                     failure = failure or error  # raised once the others' results are out
                     continue
                 if waiting and failure is None:
@@ -105,7 +109,7 @@ def compile_graphs(
     finally:
         for worker in workers:
             worker.stop(scratch)
-        if failure is None:
+        if not isinstance(failure, CompileError):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -174,8 +178,15 @@ class _Worker:
             remove_leftover(self.graph.key)
             shutil.rmtree(scratch / self.graph.key, ignore_errors=True)
 
-    def _failure(self, graph: Graph, how: str) -> CompileError:
+    def _failure(self, graph: Graph, how: str) -> CompileError | StoreError:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if any(sign in line for line in [how, *lines] for sign in DISK_FULL):
+            return StoreError(
+                f"no space left while compiling {graph.name}",
+                hint=f"free space on {self.log.parent} and {Path(fixed_path(graph.key)).parent}, "
+                "then run the same command; finished graphs are kept",
+                details={"graph": graph.name, "key": graph.key, "how": how},
+            )
         return CompileError(
             f"compiling {graph.name} failed: {how}",
             hint=f"the compiler's log is {self.log}",

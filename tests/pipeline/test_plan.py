@@ -1,0 +1,155 @@
+"""Plans: the same key for the same meaning, and mistakes found before anything is fetched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SMALL, Run
+
+
+def key(run: Run, *args: str, **env: str) -> str:
+    done = run("build", *args, "--dry-run", "--json", **env)
+    assert done.code == 0, done.out
+    found: str = done.document["result"]["key"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--set", "seqlen=4096"), "seq_len"),
+        (("--set", "on_device_sampling_config.topk=1"), "top_k"),
+        (("--batch-size=0",), "batch_size"),
+        (("--seq-len=0",), "seq_len"),
+        (("--context-encoding-buckets=128,,512",), "context_encoding_buckets"),
+        (("-O9",), "-O9"),
+        (("--target=trn9",), "trn"),
+        (("--target=cpu:avx",), "x86-64-v3"),
+    ],
+)
+def test_a_mistake_is_found_before_the_model(
+    run: Run, tmp_path: Path, args: tuple[str, ...], message: str
+) -> None:
+    done = run("build", str(tmp_path / "no-model"), *args)
+    assert done.code == 5, done.err
+    assert message in done.err
+    assert "hint:" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "numbers"),
+    [
+        (("--seq-len=129",), ("129", "128")),
+        (("--tensor-parallel-size=2",), ("tp_degree", "1")),
+        (("--dtype=float8_e4m3fn",), ("float8_e4m3fn", "bfloat16")),
+    ],
+)
+def test_a_value_the_model_forbids_names_both_sides(
+    run: Run, llama: Path, args: tuple[str, ...], numbers: tuple[str, str]
+) -> None:
+    done = run("build", str(llama), *args, "--json")
+    assert done.code == 5
+    error = done.document["error"]
+    assert error["details"]["legal"] is not None
+    assert all(n in error["message"] + str(error["details"]) for n in numbers)
+
+
+def test_dry_run_gives_origins_graphs_and_key(run: Run, llama: Path, tmp_path: Path) -> None:
+    done = run("build", str(llama), *SMALL, "--dry-run", "--json", "--store", str(tmp_path / "s"))
+    result = done.document["result"]
+    origins = {row["name"]: row["origin"] for row in result["config"]}
+    assert origins["seq_len"] == "flag --seq-len"
+    assert origins["batch_size"] == "default"
+    assert origins["torch_dtype"] == "model"
+    assert [g["bucket"] for g in result["graphs"] if "layer" in g["name"]] == [64, 16, 64]
+    assert len(result["key"]) == 64
+    text = run("build", str(llama), *SMALL, "--dry-run").out
+    assert result["key"] in text
+    assert "flag --seq-len" in text
+
+
+def test_spellings_of_one_value_give_one_key(run: Run, llama: Path, tmp_path: Path) -> None:
+    base = key(run, str(llama), *SMALL)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        f'schema = 1\n[model]\nref = "{llama}"\n[config]\nseq_len = 64\n'
+        "context_encoding_buckets = [16, 64]\ntoken_generation_buckets = [64]\n"
+    )
+    assert key(run, str(recipe)) == base
+    sets = [f"--set={o.removeprefix('--').replace('-', '_')}" for o in SMALL]
+    assert key(run, str(llama), *sets) == base
+    assert key(run, str(llama), *SMALL, "--batch_size=1", "--dtype=float32") == base
+
+
+def test_compiler_flags_in_the_environment_are_in_neurons_keys_only(run: Run, llama: Path) -> None:
+    recipe = "llama-3.3-70b-trn2"
+    base = key(run, recipe)
+    flagged = key(run, recipe, NEURON_CC_FLAGS="-O1  --lnc=2")
+    assert flagged != base
+    assert key(run, recipe, NEURON_CC_FLAGS="--lnc=2 -O1 --cache_dir=/elsewhere") == flagged
+    assert key(run, str(llama), *SMALL, NEURON_CC_FLAGS="-O1") == key(run, str(llama), *SMALL)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["llama-3.1-8b-trn1", "llama-3.1-8b-inf2", "llama-3.3-70b-trn2", "qwen3-30b-a3b-trn2"]
+)
+def test_neuron_recipes_plan_with_nothing_installed(run: Run, recipe: str, tmp_path: Path) -> None:
+    done = run("build", recipe, "--dry-run", "--json", "--offline", "--store", str(tmp_path / "s"))
+    result = done.document["result"]
+    assert (done.code, result["backend"]) == (0, "nxdi")
+    assert result["toolchain"]["neuronx-cc"].startswith("2.")
+    assert {g["submodel"] for g in result["graphs"]} == {
+        "context_encoding_model",
+        "token_generation_model",
+    }
+    assert not (tmp_path / "s").exists()
+
+
+def test_compiling_for_neuron_is_refused_plainly(run: Run, llama: Path, tmp_path: Path) -> None:
+    common = ("build", str(llama), *SMALL, "--target=trn2", "--store", str(tmp_path / "s"))
+    done = run(*common, "--toolchain", "sdk-2.28")
+    assert done.code == 5
+    assert "not part of this version" in done.err
+    assert run(*common, "--toolchain", "sdk-2.28", "--check").code == 3
+    without = run(*common)
+    assert without.code == 5
+    assert "toolchain" in without.err
+
+
+def test_trn1_needs_an_sdk_that_supports_it(run: Run, llama: Path) -> None:
+    common = ("build", str(llama), *SMALL, "--target=trn1", "--dry-run", "--toolchain")
+    assert run(*common, "sdk-2.28").code == 0
+    refused = run(*common, "sdk-2.29")
+    assert refused.code == 5
+    assert "2.28" in refused.err
+
+
+def test_no_such_model_and_offline_are_exit_4_with_their_own_words(run: Run) -> None:
+    missing = run("build", "./no/such/dir")
+    assert missing.code == 4
+    typo = run("build", "smolm2-135m")
+    assert typo.code == 4
+    assert "smollm2-135m" in typo.err
+    offline = run("build", "org/name@" + "a" * 40, "--offline")
+    assert offline.code == 4
+    assert "org/name" in offline.err
+    network = run("build", "org/name", HF_ENDPOINT="http://127.0.0.1:9")
+    assert network.code == 4
+    messages = {d.err.splitlines()[-2] for d in (missing, typo, offline, network)}
+    assert len(messages) == 4
+
+
+def test_one_config_in_two_spellings_is_one_key(run: Run, llama: Path, tmp_path: Path) -> None:
+    import shutil
+
+    old = tmp_path / "v4"
+    shutil.copytree(llama, old)
+    config = json.loads((old / "config.json").read_text())
+    config["torch_dtype"] = config.pop("dtype")
+    rope = config.pop("rope_parameters")
+    config |= {"rope_theta": rope["rope_theta"], "rope_scaling": None}
+    (old / "config.json").write_text(json.dumps(config))
+    assert key(run, str(old), *SMALL) == key(run, str(llama), *SMALL)
