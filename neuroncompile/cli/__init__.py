@@ -83,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and not output.json_mode:
+            output.line(str(error))
+            return UsageError.exit_code
         usage = _usage_error(error, args)
         output.error(usage)
         return usage.exit_code
@@ -146,6 +149,8 @@ def _everywhere(
 
 def _usage_error(error: typer.TyperException, args: Sequence[str]) -> UsageError:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if message.startswith("Usage:"):
+        message = "a command is missing"
     name = _command_name(args)
     if name and name.split()[0] not in COMMANDS:
         near = nearest(name, COMMANDS)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from neuroncompile.errors import CacheMissError, ConfigError
 from neuroncompile.output import Output, human_seconds
 from neuroncompile.pipeline.plan import Plan
+from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
-from neuroncompile.store import Artifact, Holder, Store
+from neuroncompile.store import Artifact, Store
 
 __all__ = ["Built", "build_program", "preflight"]
 
@@ -94,7 +95,7 @@ def build_program(
             legal=["cpu", "cpu:<isa>"],
             hint="--dry-run shows config, toolchain and key; --target cpu rehearses the config",
         )
-    with store.single_flight("compile", plan.key, _waiter(output)):
+    with store.single_flight("compile", plan.key, waiter(output, "this program")):
         artifact = store.lookup("compile", plan.key)
         if artifact is not None:
             return Built(plan, artifact, store.view(artifact), hit=True)
@@ -118,20 +119,3 @@ def build_program(
         reused=result.reused,
         seconds=seconds,
     )
-
-
-def _waiter(output: Output) -> Any:
-    said = [0.0]
-
-    def wait(holder: Holder, waited: float) -> None:
-        text = (
-            f"waiting for pid {holder.pid} on {holder.host}, which builds this key "
-            f"({human_seconds(waited)} so far)"
-        )
-        if output.moving:
-            output.progress(text)
-        elif waited - said[0] >= 60 or said[0] == 0.0:
-            output.note(text)
-            said[0] = max(waited, 0.001)
-
-    return wait

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from neuroncompile.backends.base import Graph
@@ -13,7 +12,7 @@ from neuroncompile.backends.cpu.program import graphs_of, program_of
 from neuroncompile.errors import InterruptedBuildError, ToolchainError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan, cpu_identity
-from neuroncompile.pipeline.progress import BuildProgress
+from neuroncompile.pipeline.progress import BuildProgress, waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
@@ -33,36 +32,94 @@ class Assembled:
 def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output) -> Assembled:
     """Look up or compile each graph of `plan`, publishing each as it finishes."""
     _same_toolchain(plan)
-    graphs = graphs_of(plan.spec)
-    have = {g.key: a for g in graphs if (a := store.lookup("graph", g.key)) is not None}
-    missing = [g for g in graphs if g.key not in have]
-    reused = tuple(g.name for g in graphs if g.key in have)
-    progress = BuildProgress(output, total=len(graphs))
-    output.note(_announcement(plan, len(graphs), len(missing)))
+    work = _Work(plan, store, settings, output)
+    missing = work.missing
+    output.note(_announcement(plan, len(work.graphs), len(missing)))
     if missing:
         cpu.check_toolchain()
-    for name in reused:
-        progress.finish(name, how="kept")
-    compiled: list[str] = []
+    for graph in work.graphs:
+        if graph.key in work.have:
+            work.keep(graph, "kept")
     try:
+        work.compile_unclaimed(missing)
+        for graph in missing:
+            if graph.key not in work.have:
+                work.await_other(graph)
+    except KeyboardInterrupt:
+        raise _interrupted(work.progress.done, len(work.graphs), settings) from None
+    layers = _layers(plan, store, work.graphs, work.have)
+    return Assembled(layers, tuple(work.compiled), tuple(work.reused))
+
+
+class _Work:
+    """The graphs of one program on their way into the store."""
+
+    def __init__(self, plan: Plan, store: Store, settings: Settings, output: Output) -> None:
+        self.plan, self.store, self.settings, self.output = plan, store, settings, output
+        self.graphs = graphs_of(plan.spec)
+        self.have: dict[str, Artifact] = {}
+        for graph in self.graphs:
+            found = store.lookup("graph", graph.key)
+            if found is not None:
+                self.have[graph.key] = found
+        self.compiled: list[str] = []
+        self.reused: list[str] = []
+        self.progress = BuildProgress(output, total=len(self.graphs))
+
+    @property
+    def missing(self) -> list[Graph]:
+        return [graph for graph in self.graphs if graph.key not in self.have]
+
+    def keep(self, graph: Graph, how: str) -> None:
+        """Count a graph that somebody else compiled."""
+        self.reused.append(graph.name)
+        self.progress.finish(graph.name, how=how)
+
+    def compile_unclaimed(self, graphs: Sequence[Graph]) -> None:
+        """Compile those that no other build is compiling, which another program may share."""
+        claims = {g.key: c for g in graphs if (c := self.store.try_claim("graph", g.key))}
+        try:
+            ours = [g for g in graphs if g.key in claims and not self._found(g)]
+            for graph in self._compile(ours):
+                claims.pop(graph.key).release()
+        finally:
+            for claim in claims.values():
+                claim.release()
+
+    def await_other(self, graph: Graph) -> None:
+        """Take the graph from the build that has claimed it, or compile it if that one fails."""
+        with self.store.single_flight("graph", graph.key, waiter(self.output, graph.name)):
+            if not self._found(graph):
+                for _ in self._compile([graph]):
+                    pass
+
+    def _found(self, graph: Graph) -> bool:
+        """Look again: it may have been published since the first look."""
+        found = self.store.lookup("graph", graph.key)
+        if found is not None:
+            self.have[graph.key] = found
+            self.keep(graph, "kept")
+        return found is not None
+
+    def _compile(self, graphs: Sequence[Graph]) -> Iterator[Graph]:
+        if not graphs:
+            return
         for graph, files in cpu.compile_graphs(
-            missing,
-            scratch=store.scratch("compile"),
-            jobs=settings.jobs,
-            on_start=progress.start,
-            on_tick=progress.tick,
+            graphs,
+            scratch=self.store.scratch("compile"),
+            jobs=self.settings.jobs,
+            on_start=self.progress.start,
+            on_tick=self.progress.tick,
         ):
-            have[graph.key] = store.publish(
+            self.have[graph.key] = self.store.publish(
                 "graph",
                 graph.spec,
                 [Layer(f.title, path=f.path, media_type=f.media_type) for f in files],
-                provenance=provenance(plan, [graph.name], _seconds(progress, graph)),
+                provenance=provenance(self.plan, [graph.name], self.progress.seconds(graph.name)),
             )
-            compiled.append(graph.name)
-            progress.finish(graph.name)
-    except KeyboardInterrupt:
-        raise _interrupted(progress.done, len(graphs), settings) from None
-    return Assembled(_layers(plan, store, graphs, have), tuple(compiled), reused)
+            self.compiled.append(graph.name)
+            self.progress.finish(graph.name)
+            yield graph
 
 
 def _layers(
@@ -105,10 +162,6 @@ def _same_toolchain(plan: Plan) -> None:
         legal=asked,
         hint="install those versions, or leave --toolchain out to compile with what is here",
     )
-
-
-def _seconds(progress: BuildProgress, graph: Graph) -> float:
-    return time.monotonic() - progress.running.get(graph.name, time.monotonic())
 
 
 def _interrupted(done: int, total: int, settings: Settings) -> InterruptedBuildError:

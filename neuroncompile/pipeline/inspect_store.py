@@ -96,7 +96,7 @@ def explain_command(text: str, other: str | None, settings: Settings, output: Ou
         }
         key = nearest_spec(spec, candidates)
         right = store.find(key) if key else None
-        output.line(f"{left.key[:12]}  {_what(left.kind, spec)}")
+        output.line(f"{left.key[:12]}  {_what(left.kind, spec, store.provenance_of(left))}")
     if right is None:
         output.line("no other artifact of its kind to compare with")
         output.result({"key": left.key, "spec": spec, "other": None, "differences": []})
@@ -131,13 +131,13 @@ def _summary(store: Store, artifact: Artifact) -> dict[str, Any]:
     return {
         "key": artifact.key,
         "kind": artifact.kind,
-        "what": _what(artifact.kind, store.spec_of(artifact)),
+        "what": _what(artifact.kind, store.spec_of(artifact), store.provenance_of(artifact)),
         "bytes": sum(d.size for d in artifact.layers),
         "last_used": store.last_used(artifact),
     }
 
 
-def _what(kind: str, spec: Mapping[str, Any]) -> str:
+def _what(kind: str, spec: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> str:
     """A line that tells artifacts of one kind apart."""
     if kind == "compile":
         neuron, target = spec["neuron"], spec["target"]
@@ -148,9 +148,9 @@ def _what(kind: str, spec: Mapping[str, Any]) -> str:
             f"seq {neuron.get('seq_len')}"
         )
     if kind == "graph":
-        return f"{spec['submodel']} {spec['region']} batch {spec['batch']} bucket {spec['bucket']}"
-    sources = spec.get("sources") or {}
-    return f"{', '.join(sources) or '?'} as {spec.get('dtype')}"
+        bucket = "" if spec["region"] == "edge" else f" bucket {spec['bucket']}"
+        return f"{spec['submodel']} {spec['region']} {spec['dtype']} batch {spec['batch']}{bucket}"
+    return f"weights of {(provenance or {}).get('model', '?')} in {spec.get('dtype')}"
 
 
 def _short(value: Any) -> str:

@@ -7,11 +7,13 @@ is still at work. Nothing in json or quiet mode but warnings.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neuroncompile.output import Output, human_bytes, human_seconds
+from neuroncompile.store import Holder
 
-__all__ = ["BuildProgress", "Transfer"]
+__all__ = ["BuildProgress", "Transfer", "waiter"]
 
 HEARTBEAT = 60.0  # seconds between signs of life off a terminal
 
@@ -63,6 +65,11 @@ class BuildProgress:
         self._said = time.monotonic()
         self.tick()
 
+    def seconds(self, name: str) -> float:
+        """How long a graph has been with its compiler."""
+        now = time.monotonic()
+        return now - self.running.get(name, now)
+
     def tick(self) -> None:
         """Called at least every second while compilers run."""
         now = time.monotonic()
@@ -73,3 +80,21 @@ class BuildProgress:
         elif now - self._said >= HEARTBEAT:
             self.output.note(f"  still compiling {names} ({self.done}/{self.total}, {elapsed})")
             self._said = now
+
+
+def waiter(output: Output, what: str) -> Callable[[Holder, float], None]:
+    """Says who holds a lock: at once, then on a terminal always, elsewhere once a minute."""
+    said: list[float] = []
+
+    def wait(holder: Holder, waited: float) -> None:
+        text = (
+            f"waiting for pid {holder.pid} on {holder.host}, which compiles {what} "
+            f"({human_seconds(waited)} so far)"
+        )
+        if output.moving:
+            output.progress(text)
+        elif not said or waited - said[-1] >= HEARTBEAT:
+            output.note(text)
+            said.append(waited)
+
+    return wait

@@ -7,6 +7,7 @@ file, a `pack` artifact keyed by the source's digest, the layout and the dtype.
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 from neuroncompile.errors import CacheMissError
@@ -14,6 +15,7 @@ from neuroncompile.keys import pack_spec, spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
@@ -69,11 +71,12 @@ def _pack(
     model = models.fetch_weights(plan.model, settings, progress=Transfer(output))
     source = model.weights[0].path
     assert source is not None
+    began = time.monotonic()
     directory = store.scratch("pack")
     try:
         dequantise(source, directory / PACKED, plan.config["torch_dtype"], Transfer(output))
-        return store.publish(
-            "pack", spec, [Layer(PACKED, path=directory / PACKED, media_type=WEIGHT)]
-        )
+        layer = Layer(PACKED, path=directory / PACKED, media_type=WEIGHT)
+        record = provenance(plan, [], time.monotonic() - began)
+        return store.publish("pack", spec, [layer], provenance=record)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

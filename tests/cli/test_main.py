@@ -45,6 +45,15 @@ def test_top_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
         assert f"\n  {name} " in text
 
 
+def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Usage: neuroncompile store")
+    assert captured.err == ""
+    assert main(["store", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "a command is missing"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"neuroncompile {__version__}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -194,8 +195,6 @@ def test_ctrl_c_says_what_is_kept(llama: Path, tmp_path: Path) -> None:
 
 def test_two_builds_of_one_key_compile_once(llama: Path, tmp_path: Path) -> None:
     common = ("build", str(llama), *ONE_BUCKET, "--store", str(tmp_path), "--json")
-    import json
-
     both = [start(*common), start(*common)]
     outputs = [p.communicate(timeout=300) for p in both]
     results = [json.loads(out)["result"] for out, _ in outputs]
@@ -229,3 +228,14 @@ def test_no_compiler_is_said_before_anything_else(run: Run, llama: Path, tmp_pat
     recipe = run("build", "smollm2-135m", "--store", str(tmp_path / "new"), PATH="/nonexistent")
     assert recipe.code == 5
     assert not (tmp_path / "new" / "models").exists()
+
+
+def test_programs_that_share_graphs_compile_each_once(llama: Path, tmp_path: Path) -> None:
+    common = ("--seq-len=32", "--token-generation-buckets=32", "--store", str(tmp_path), "--json")
+    lists = ("--context-encoding-buckets=16,32", "--context-encoding-buckets=32")
+    both = [start("build", str(llama), buckets, *common) for buckets in lists]
+    results = [json.loads(p.communicate(timeout=300)[0])["result"] for p in both]
+    compiled = [name for result in results for name in result["compiled"]]
+    assert len(compiled) == len(set(compiled)) == len(artifacts(tmp_path, "graph")) == 4
+    assert len(results[0]["compiled"]) + len(results[0]["reused"]) == 4
+    assert len(results[1]["compiled"]) + len(results[1]["reused"]) == 3
