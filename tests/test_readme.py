@@ -48,7 +48,7 @@ def environment(workplace: Path, smollm2_store: Path) -> dict[str, str]:
 def test_the_two_commands_come_first() -> None:
     assert "pip install -e '.[cpu]'" in SETUP
     assert SETUP.endswith('neuroncompile run smollm2-135m --chat "What is the capital of France?"')
-    assert TESTS.endswith(".venv/bin/pytest")
+    assert ".venv/bin/pytest" in TESTS
     assert TESTS in (ROOT / ".ci" / "run").read_text().replace("\\\n", "")
 
 

@@ -26,6 +26,7 @@ HEAVY = (
     "gguf",
 )
 LIMIT = 0.150  # seconds of CPU, user and system
+TYPER = 0.075  # of them, importing typer on the machine the limit was set on, when quiet
 
 
 def hit(llama: Path, store: Path, code: str) -> subprocess.CompletedProcess[str]:
@@ -47,14 +48,22 @@ def test_a_hit_imports_nothing_heavy(llama: Path, store_root: Path, built_key: s
     assert modules == "[]"
 
 
+def cost(command: list[str]) -> float:
+    """CPU seconds of one process, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run(command, check=True, capture_output=True, env=env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def test_a_hit_costs_little_cpu(llama: Path, store_root: Path, built_key: str) -> None:
-    """CPU time, not wall time: the promise holds on a busy machine too."""
-
-    def cost() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        hit(llama, store_root, "sys.exit(code)")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    cost()  # byte-compiles
-    assert statistics.median(cost() for _ in range(5)) <= LIMIT
+    """CPU time, not wall time; a busy machine's slower cores are measured in the same minute."""
+    hit_command = [sys.executable, "-m", "neuroncompile", "build", str(llama), *SMALL]
+    hit_command += ["--store", str(store_root)]
+    typer_command = [sys.executable, "-c", "import typer"]
+    cost(hit_command)  # byte-compiles
+    pairs = [(cost(hit_command), cost(typer_command)) for _ in range(7)]
+    hits, typers = (statistics.median(values) for values in zip(*pairs, strict=True))
+    slowness = max(1.0, typers / TYPER)
+    assert hits <= LIMIT * slowness, f"{hits * 1e3:.0f} ms, this machine {slowness:.2f}x slower"
