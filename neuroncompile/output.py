@@ -8,6 +8,7 @@ progress appear only on a terminal, and never when `NO_COLOR` is set or `TERM` i
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -28,12 +29,16 @@ class Output:
         json_mode: one JSON document on stdout instead of text.
         quiet: only results and errors.
         verbosity: 0, 1 (`-v`) or 2 (`-vv`).
+
+    Attributes:
+        closed: whoever read stdout has gone (`| head`); what is written there is dropped.
     """
 
     def __init__(self, *, json_mode: bool = False, quiet: bool = False, verbosity: int = 0) -> None:
         self.json_mode, self.quiet, self.verbosity = json_mode, quiet, verbosity
         self.command = ""
         self.warnings: list[str] = []
+        self.closed = False
         self._line_open = False
         self._emitted = False
 
@@ -118,18 +123,26 @@ class Output:
             "error": error,
         }
         indent = 2 if sys.stdout.isatty() else None
-        self._write(sys.stdout, json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
+        text = json.dumps(
+            _json(document), indent=indent, ensure_ascii=False, allow_nan=False, default=str
+        )
+        self._write(sys.stdout, text + "\n")
 
     def _write(self, stream: TextIO, text: str, *, keep_line: bool = False) -> None:
         if self._line_open and not keep_line:
             sys.stderr.write("\r\x1b[2K")
             self._line_open = False
         try:
-            stream.write(text)
-        except UnicodeEncodeError:  # a terminal or pipe that is not UTF-8 must not end the run
-            coding = stream.encoding or "ascii"
-            stream.write(text.encode(coding, "replace").decode(coding))
-        stream.flush()
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:  # a terminal that is not UTF-8 must not end the run
+                coding = stream.encoding or "ascii"
+                stream.write(text.encode(coding, "replace").decode(coding))
+            stream.flush()
+        except BrokenPipeError:
+            # The work goes on and keeps its exit code; the rest is written to nowhere.
+            self.closed = self.closed or stream is sys.stdout
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def human_bytes(size: float) -> str:
@@ -158,6 +171,17 @@ def age(timestamp: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f}{unit} ago"
     return "just now"
+
+
+def _json(value: Any) -> Any:
+    """Infinities and NaN as text: JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(item) for item in value]
+    return value
 
 
 def _columns() -> int:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from neuroncompile.runtime.engine import Engine
 
 __all__ = ["Backend", "File", "Graph"]
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(NamedTuple):
     """One thing that is compiled, kept and reused on its own.
 
     Attributes:
-        submodel: "context_encoding_model" or "token_generation_model".
+        submodel: NxDI's tag, "context_encoding_model", "token_generation_model", ….
         region: which part of the submodel: "layer", "edge" (final norm and head) or "whole".
         batch: rows in one call.
         bucket: tokens a row may have (context encoding) or cache positions read (token
             generation).
         cache_length: cache positions a row has room for.
-        spec: everything that can change the compiled bytes.
-        key: SHA-256 of the spec's canonical bytes, 64 hex digits.
+        spec: everything that can change the compiled bytes; empty where the program, not the
+            graph, is what a backend compiles.
+        key: SHA-256 of the spec's canonical bytes, 64 hex digits; "" without a spec.
         name: for people, unique within a program.
     """
 
@@ -36,8 +38,7 @@ class Graph:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A finished output: its name inside the artifact, where it lies now, its media type."""
 
     title: str
@@ -46,16 +47,54 @@ class File:
 
 
 class Backend(Protocol):
-    """What the pipeline needs from a backend."""
+    """What the pipeline needs from a backend.
+
+    Attributes:
+        name: "cpu" or "nxdi".
+        optlevels: legal levels of `-O`.
+        default_optlevel: the level without `-O`; None leaves it to the vendor.
+    """
 
     name: str
+    optlevels: tuple[str, ...]
+    default_optlevel: str | None
+
+    def identity(self) -> dict[str, str]:
+        """Package → version of the compiler in this interpreter; empty when there is none."""
+        ...
+
+    def check(self, neuron: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        """Refuse what this backend cannot honour; raises ConfigError naming the field."""
+        ...
+
+    def preflight(self) -> None:
+        """Refuse what no compile on this host could finish; raises ConfigError or a subclass."""
+        ...
+
+    def compiler(self) -> str:
+        """What compiles, in one line for provenance."""
+        ...
 
     def graphs(self, spec: Mapping[str, Any]) -> list[Graph]:
         """The graphs of a compile spec, in the order they are worth compiling."""
         ...
 
     def compile(
-        self, graphs: Sequence[Graph], *, scratch: Path, jobs: int | None
+        self,
+        graphs: Sequence[Graph],
+        *,
+        scratch: Path,
+        jobs: int | None,
+        on_start: Callable[[str], None],
+        on_tick: Callable[[], None],
     ) -> Iterator[tuple[Graph, list[File]]]:
-        """Each graph with its files as it finishes; raises CompileError."""
+        """Each graph with its files as it finishes; raises CompileError or StoreError."""
+        ...
+
+    def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """`program.json`: how an engine runs the graphs of a compile spec."""
+        ...
+
+    def load(self, view: Path, weights: Sequence[Path]) -> Engine:
+        """An engine for the program in `view`; raises RunError or ModelError."""
         ...

@@ -64,12 +64,13 @@ def application(only: str | None = None) -> typer.Typer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _signals()
-    args = arrange(list(sys.argv[1:] if argv is None else argv))
+    args = list(sys.argv[1:] if argv is None else argv)
     output = Output(json_mode="--json" in _before_separator(args))
     state = State(output)
     try:
+        args = arrange(args)
         state.command = _command_name(args)
-        if "--version" in args and not state.command:
+        if "--version" in _before_separator(args):
             output.line(f"neuroncompile {__version__}")
             output.result({"version": __version__})
             return 0
@@ -90,12 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.error(usage)
         return usage.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        interrupted = InterruptedBuildError("interrupted")
+        interrupted = InterruptedBuildError(
+            "interrupted; nothing half-made is left",
+            hint="the same command goes on from what is kept",
+        )
         output.error(interrupted)
         return interrupted.exit_code
-    except BrokenPipeError:  # `neuroncompile … | head`: the reader has seen enough
-        _silence_stdout()
-        return 0
     except Exception as error:
         from neuroncompile.pipeline.bug import report
 
@@ -121,9 +122,10 @@ def arrange(args: list[str]) -> list[str]:
         if name in _FLAGS and not equals:
             front.append(name)
         elif name in _VALUED:
-            front.extend(
-                [name, value] if equals else [name, *[v for v in [next(words, None)] if v]]
-            )
+            value = value if equals else next(words, "")
+            if not value or value.startswith("-"):
+                raise UsageError(f"{name} needs a directory", hint=f"write {name} DIR")
+            front.extend([name, value])
         else:
             rest.append(name + equals + value if name.startswith("--") else word)
     return front + rest
@@ -192,9 +194,3 @@ def _signals() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)  # a pod that is told to go keeps its finished graphs too
-
-
-def _silence_stdout() -> None:
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -57,7 +57,7 @@ def build(
         bool, typer.Option("--check", help="Only look: exit 0 if it is there, 3 if not.")
     ] = False,
 ) -> int:
-    from neuroncompile.pipeline.commands import build_command
+    from neuroncompile.pipeline.build_command import build_command
     from neuroncompile.pipeline.request import BuildRequest
 
     state: State = ctx.obj

@@ -90,8 +90,8 @@ def run(
     jobs: o.Jobs = None,
     require_cached: o.RequireCached = False,
 ) -> int:
-    from neuroncompile.pipeline.decode import RunRequest, run_command
     from neuroncompile.pipeline.request import BuildRequest
+    from neuroncompile.pipeline.run_command import RunRequest, run_command
 
     state: State = ctx.obj
     request = RunRequest(

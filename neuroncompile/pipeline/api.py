@@ -8,9 +8,8 @@ from typing import Any
 
 from neuroncompile.errors import UsageError
 from neuroncompile.output import Output
-from neuroncompile.pipeline.build import Built, build_program, preflight
-from neuroncompile.pipeline.plan import make_plan
-from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.build import Built
+from neuroncompile.pipeline.build_command import obtain
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.pipeline.session import Session, open_session
 from neuroncompile.runtime.requests import Completion
@@ -53,13 +52,7 @@ def build(
     request = _request(model, target, config, optlevel, revision, toolchain)
     settings = load_settings(store=store, offline=offline, jobs=jobs, toolchain=toolchain)
     output = Output(quiet=not verbose)
-    plan = make_plan(
-        request,
-        settings,
-        progress=Transfer(output),
-        before_download=None if require_cached else preflight,
-    )
-    return build_program(plan, settings, output, require_cached=require_cached)
+    return obtain(request, settings, output, require_cached=require_cached)
 
 
 def load(

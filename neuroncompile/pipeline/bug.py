@@ -20,7 +20,8 @@ from neuroncompile.errors import NeuronCompileError
 
 __all__ = ["report"]
 
-_SECRET = re.compile(r"\bhf_[A-Za-z0-9]{8,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+_SECRET = re.compile(r"\bhf_[A-Za-z0-9]{8,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?<=://)[^/\s@]+(?=@)")
+_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def report(error: Exception, command: str) -> NeuronCompileError:
@@ -34,13 +35,20 @@ def report(error: Exception, command: str) -> NeuronCompileError:
             "".join(traceback.format_exception(error)),
         ]
     )
-    path = _write(_SECRET.sub("[redacted]", text))
-    summary = _SECRET.sub("[redacted]", f"{type(error).__name__}: {error}".split("\n", 1)[0])
+    path = _write(_redacted(text))
+    summary = _redacted(f"{type(error).__name__}: {error}".split("\n", 1)[0])
     return NeuronCompileError(
         f"this is a bug in neuroncompile: {summary}",
         hint=f"please report it with {path}" if path else "run again with a writable TMPDIR",
         details={"report": str(path) if path else None},
     )
+
+
+def _redacted(text: str) -> str:
+    for name in _VARIABLES:
+        if os.environ.get(name):
+            text = text.replace(os.environ[name], "[redacted]")
+    return _SECRET.sub("[redacted]", text)
 
 
 def _write(text: str) -> Path | None:

@@ -12,14 +12,17 @@ full disk) leaves every finished graph for the next one.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from neuroncompile.backends import backend_for
 from neuroncompile.errors import CacheMissError, ConfigError
 from neuroncompile.output import Output, human_seconds
-from neuroncompile.pipeline.plan import Plan
+from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
 
@@ -53,15 +56,29 @@ class Built(NamedTuple):
         return self.plan.key
 
 
-def preflight() -> None:
-    """Refuse before anything is downloaded what no build on this host could finish.
+def preflight(request: BuildRequest, settings: Settings) -> Callable[[], None]:
+    """What to ask just before a model is downloaded: could a build on this host end well?
 
-    Raises:
-        ToolchainError: no C++ compiler, with the command that installs one.
+    Nothing is refused when the store already has the program that the recipe's facts name.
     """
-    from neuroncompile.backends.cpu.compile import check_toolchain
 
-    check_toolchain()
+    recipe = recipe_of(request.model)
+    target, _ = target_of(request, recipe)
+    backend = backend_for(target.platform)
+    if not target.is_cpu:
+        backend.preflight()  # no store can have what no version has compiled
+
+    def check() -> None:
+        try:
+            backend.preflight()
+        except ConfigError:
+            if recipe is None or not recipe.facts:
+                raise
+            plan = make_plan(request, settings, from_facts=True)
+            if Store(settings.store).lookup("compile", plan.key) is None:
+                raise
+
+    return check
 
 
 def build_program(
@@ -83,19 +100,11 @@ def build_program(
     if require_cached:
         raise CacheMissError(
             f"{plan.key[:12]} is not in {settings.store} ({settings.store_origin})",
-            hint="run the same command without --require-cached, or `neuroncompile explain "
-            "KEY` on a key that `neuroncompile store ls` shows",
+            hint="run the same command without --require-cached; with `neuroncompile build "
+            "… --check` it names the nearest program and what differs",
             details={"key": plan.key, "store": str(settings.store)},
         )
-    if plan.backend != "cpu":
-        raise ConfigError(
-            f"compiling for {plan.target.platform} is not part of this version",
-            field="target",
-            value=plan.target.text,
-            legal=["cpu", "cpu:<isa>"],
-            hint="--dry-run shows config, toolchain and key; --target cpu rehearses the config",
-        )
-    with store.single_flight("compile", plan.key, waiter(output, "this program")):
+    with store.single_flight("compile", plan.key, waiter(output, "compiles this program")):
         artifact = store.lookup("compile", plan.key)
         if artifact is not None:
             return Built(plan, artifact, store.view(artifact), hit=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from neuroncompile.backends import backend_for
 from neuroncompile.config import (
     Toolchain,
     find_recipe,
@@ -17,7 +18,6 @@ from neuroncompile.config import (
 from neuroncompile.hardware import targets
 from neuroncompile.hardware.targets import parse_target
 from neuroncompile.output import Output
-from neuroncompile.pipeline.plan import cpu_identity
 from neuroncompile.settings import Settings
 
 __all__ = [
@@ -142,6 +142,5 @@ def _toolchain(name: str | None, target: str, settings: Settings) -> Toolchain:
     if name and recipe is None:
         return load_toolchain(name, origin="named")
     wanted = recipe.target if recipe is not None and recipe.target else parse_target(target)
-    backend = "cpu" if wanted.is_cpu else "nxdi"
-    identity = cpu_identity() if backend == "cpu" else {}
-    return resolve_toolchain(backend, recipe=recipe, identity=identity)
+    backend = backend_for(wanted.platform)
+    return resolve_toolchain(backend.name, recipe=recipe, identity=backend.identity())

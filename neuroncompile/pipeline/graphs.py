@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from neuroncompile.backends.base import Graph
-from neuroncompile.backends.cpu import compile as cpu
-from neuroncompile.backends.cpu.program import graphs_of, program_of
-from neuroncompile.errors import InterruptedBuildError, ToolchainError
+from neuroncompile.backends import Backend, Graph, backend_for
+from neuroncompile.errors import InterruptedBuildError, StoreError, ToolchainError
 from neuroncompile.output import Output
-from neuroncompile.pipeline.plan import Plan, cpu_identity
+from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress, waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
@@ -31,12 +30,13 @@ class Assembled:
 
 def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output) -> Assembled:
     """Look up or compile each graph of `plan`, publishing each as it finishes."""
-    _same_toolchain(plan)
-    work = _Work(plan, store, settings, output)
+    backend = backend_for(plan.target.platform)
+    work = _Work(plan, backend, store, settings, output)
     missing = work.missing
+    if missing or not work.graphs:
+        backend.preflight()
+        _same_toolchain(plan, backend)
     output.note(_announcement(plan, len(work.graphs), len(missing)))
-    if missing:
-        cpu.check_toolchain()
     for graph in work.graphs:
         if graph.key in work.have:
             work.keep(graph, "kept")
@@ -47,16 +47,19 @@ def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output)
                 work.await_other(graph)
     except KeyboardInterrupt:
         raise _interrupted(work.progress.done, len(work.graphs), settings) from None
-    layers = _layers(plan, store, work.graphs, work.have)
+    layers = _layers(backend.program(plan.spec), store, work.graphs, work.have)
     return Assembled(layers, tuple(work.compiled), tuple(work.reused))
 
 
 class _Work:
     """The graphs of one program on their way into the store."""
 
-    def __init__(self, plan: Plan, store: Store, settings: Settings, output: Output) -> None:
-        self.plan, self.store, self.settings, self.output = plan, store, settings, output
-        self.graphs = graphs_of(plan.spec)
+    def __init__(
+        self, plan: Plan, backend: Backend, store: Store, settings: Settings, output: Output
+    ) -> None:
+        self.plan, self.backend, self.store = plan, backend, store
+        self.settings, self.output = settings, output
+        self.graphs = backend.graphs(plan.spec)
         self.have: dict[str, Artifact] = {}
         for graph in self.graphs:
             found = store.lookup("graph", graph.key)
@@ -88,7 +91,9 @@ class _Work:
 
     def await_other(self, graph: Graph) -> None:
         """Take the graph from the build that has claimed it, or compile it if that one fails."""
-        with self.store.single_flight("graph", graph.key, waiter(self.output, graph.name)):
+        with self.store.single_flight(
+            "graph", graph.key, waiter(self.output, f"compiles {graph.name}")
+        ):
             if not self._found(graph):
                 for _ in self._compile([graph]):
                     pass
@@ -104,28 +109,39 @@ class _Work:
     def _compile(self, graphs: Sequence[Graph]) -> Iterator[Graph]:
         if not graphs:
             return
-        for graph, files in cpu.compile_graphs(
-            graphs,
-            scratch=self.store.scratch("compile"),
-            jobs=self.settings.jobs,
-            on_start=self.progress.start,
-            on_tick=self.progress.tick,
-        ):
-            self.have[graph.key] = self.store.publish(
-                "graph",
-                graph.spec,
-                [Layer(f.title, path=f.path, media_type=f.media_type) for f in files],
-                provenance=provenance(self.plan, [graph.name], self.progress.seconds(graph.name)),
-            )
-            self.compiled.append(graph.name)
-            self.progress.finish(graph.name)
-            yield graph
+        compiler = self.backend.compiler()
+        try:
+            for graph, files in self.backend.compile(
+                graphs,
+                scratch=self.store.scratch("compile"),
+                jobs=self.settings.jobs,
+                on_start=self.progress.start,
+                on_tick=self.progress.tick,
+            ):
+                seconds = self.progress.seconds(graph.name)
+                self.have[graph.key] = self.store.publish(
+                    "graph",
+                    graph.spec,
+                    [Layer(f.title, path=f.path, media_type=f.media_type) for f in files],
+                    provenance=provenance(self.plan, [graph.name], seconds, compiler=compiler),
+                )
+                self.compiled.append(graph.name)
+                self.progress.finish(graph.name)
+                yield graph
+        except OSError as error:
+            raise StoreError(
+                f"the compilers' files cannot be written: {error.strerror or error}",
+                hint=f"free space on {self.store.root}, then run the same command; finished "
+                "graphs are kept",
+            ) from None
 
 
 def _layers(
-    plan: Plan, store: Store, graphs: Iterable[Graph], have: dict[str, Artifact]
+    program: Mapping[str, Any],
+    store: Store,
+    graphs: Iterable[Graph],
+    have: Mapping[str, Artifact],
 ) -> list[Layer]:
-    program = program_of(plan.spec)
     text = json.dumps(program, sort_keys=True, indent=1) + "\n"
     layers = [Layer("program.json", data=text.encode(), media_type="application/json")]
     for graph in graphs:
@@ -147,12 +163,16 @@ def _announcement(plan: Plan, total: int, missing: int) -> str:
     )
 
 
-def _same_toolchain(plan: Plan) -> None:
-    """Compiling with another toolchain than asked for would put a false name on the result."""
-    installed = cpu_identity()
-    if not plan.toolchain.mismatches(installed):
-        return
+def _same_toolchain(plan: Plan, backend: Backend) -> None:
+    """Compiling with another toolchain than asked for would put a false name on the result.
+
+    Equal means equal: torch 2.13.0 and 2.13.0+cpu are two builds, and an engine would refuse
+    the one under the other's name.
+    """
+    installed = backend.identity()
     asked = plan.toolchain.spec()
+    if installed == asked:
+        return
     here = ", ".join(f"{k} {v}" for k, v in installed.items()) or "nothing that compiles"
     wanted = ", ".join(f"{k} {v}" for k, v in asked.items())
     raise ToolchainError(

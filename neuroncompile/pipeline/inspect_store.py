@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neuroncompile.errors import ConfigError
 from neuroncompile.keys.explain import Difference, differences, nearest_spec
 from neuroncompile.output import Output, age, human_bytes
 from neuroncompile.settings import Settings
@@ -14,8 +15,19 @@ from neuroncompile.store import Artifact, Store
 __all__ = ["explain_command", "ls_command", "path_command", "show_command"]
 
 
+KINDS = ("compile", "graph", "pack")
+
+
 def ls_command(kind: str | None, settings: Settings, output: Output) -> int:
     """List artifacts, most recently used first."""
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(
+            f"no kind {kind!r}",
+            field="kind",
+            value=kind,
+            legal=list(KINDS),
+            hint="--kind " + ", ".join(KINDS[:-1]) + f" or {KINDS[-1]}",
+        )
     store = Store(settings.store, on_warning=output.warn)
     rows = sorted(store.artifacts(kind), key=lambda a: -store.last_used(a))
     if not rows:

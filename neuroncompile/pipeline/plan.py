@@ -10,16 +10,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from neuroncompile.backends import Backend, backend_for
 from neuroncompile.config import NeuronConfig, Recipe, Toolchain
-from neuroncompile.errors import ConfigError, ToolchainError
+from neuroncompile.errors import ConfigError
 from neuroncompile.hardware.targets import Target, parse_target
 from neuroncompile.models import PinnedModel, Progress
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import Settings
 
-__all__ = ["Plan", "cpu_identity", "make_plan"]
-
-OPTLEVELS = {"cpu": ("1", "2"), "nxdi": ("1", "2", "3")}
+__all__ = ["Plan", "make_plan", "recipe_of", "target_of"]
 
 
 class Plan(NamedTuple):
@@ -79,9 +78,9 @@ def make_plan(
     from neuroncompile.keys import compile_spec, spec_key
     from neuroncompile.models.architecture import architecture_of, normalise
 
-    recipe = _recipe(request.model)
-    target, target_origin = _target(request, recipe)
-    backend = "cpu" if target.platform == "cpu" else "nxdi"
+    recipe = recipe_of(request.model)
+    target, target_origin = target_of(request, recipe)
+    backend = backend_for(target.platform)
     toolchain = _toolchain(backend, request, settings, recipe)
     _early(request, recipe, target)
     model = _model(request, recipe, settings, progress, before_download, from_facts)
@@ -106,11 +105,7 @@ def make_plan(
             allow_head_padding=request.allow_head_padding,
         )
     )
-    if backend == "cpu":
-        from neuroncompile.backends.cpu.checks import check
-        from neuroncompile.models.architecture import shape_of
-
-        check(config.plain(), shape_of(model.config))
+    backend.check(config.plain(), model.config)
     if model.source == "facts":
         warnings.append(
             "the key is computed from the recipe's facts; a field of the model's own config.json "
@@ -118,10 +113,10 @@ def make_plan(
         )
     optlevel = _optlevel(backend, request.optlevel)
     spec = compile_spec(
-        backend=backend,
+        backend=backend.name,
         model={**normal, "architectures": [architecture.name]},
         neuron=config.plain(),
-        compiler={"args": _compiler_args(backend), "env": {}},
+        compiler={"args": _compiler_args(backend.name), "env": {}},
         optlevel=optlevel,
         target=config.target.spec(),
         toolchain=toolchain.spec(),
@@ -135,22 +130,12 @@ def make_plan(
         target_origin=target_origin,
         toolchain=toolchain,
         config=config,
-        backend=backend,
+        backend=backend.name,
         optlevel=optlevel,
         spec=spec,
         key=spec_key(spec),
         warnings=tuple(warnings),
     )
-
-
-def cpu_identity() -> dict[str, str]:
-    """Identity of the cpu toolchain in this interpreter; empty when torch is not installed."""
-    from neuroncompile.backends.cpu.identity import identity
-
-    try:
-        return identity()
-    except ToolchainError:
-        return {}
 
 
 def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None:
@@ -167,21 +152,42 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
-    _optlevel("cpu" if target.is_cpu else "nxdi", request.optlevel)
+    _optlevel(backend_for(target.platform), request.optlevel)
 
 
-def _recipe(reference: str) -> Recipe | None:
+def recipe_of(reference: str) -> Recipe | None:
+    """The recipe a reference names, or None when it names a model.
+
+    Raises:
+        ModelNotFoundError: no such recipe, with the nearest.
+        ConfigError: malformed, or asking for what this version does not do.
+    """
     from neuroncompile.config import find_recipe, load_recipe
 
     named = "/" not in reference and ":" not in reference and not reference.startswith((".", "~"))
-    if reference.endswith(".toml") or (named and not reference.endswith(".gguf")):
-        return load_recipe(reference)  # names the nearest recipe when there is none
-    if find_recipe(reference) is not None:
-        return load_recipe(reference)
-    return None
+    is_recipe = reference.endswith(".toml") or (named and not reference.endswith(".gguf"))
+    if not is_recipe and find_recipe(reference) is None:
+        return None
+    recipe = load_recipe(reference)  # names the nearest recipe when there is none
+    for table, meaning in (
+        ("draft", "speculation with a draft model"),
+        ("adapters", "LoRA adapters"),
+        ("matrix", "building several programs at once"),
+    ):
+        if getattr(recipe, table):
+            raise ConfigError(
+                f"recipe {recipe.name} has a [{table}] table, and {meaning} is not part of this "
+                "version",
+                field=table,
+                value=sorted(getattr(recipe, table)),
+                legal="none",
+                hint=f"leave [{table}] out of {recipe.path}",
+            )
+    return recipe
 
 
-def _target(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:
+def target_of(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:
+    """What is compiled for, and the layer that chose it."""
     if request.target:
         return parse_target(request.target), "flag --target"
     if recipe is not None and recipe.target is not None:
@@ -190,15 +196,16 @@ def _target(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:
 
 
 def _toolchain(
-    backend: str, request: BuildRequest, settings: Settings, recipe: Recipe | None
+    backend: Backend, request: BuildRequest, settings: Settings, recipe: Recipe | None
 ) -> Toolchain:
-    from neuroncompile.config import resolve_toolchain
+    from neuroncompile.config import load_toolchain, resolve_toolchain
 
+    if request.toolchain is None and settings.toolchain is not None:
+        named = load_toolchain(settings.toolchain, origin="NEURONCOMPILE_TOOLCHAIN or settings")
+        if named.backend == backend.name:  # one for another backend is not meant for this build
+            return named
     return resolve_toolchain(
-        backend,
-        flag=request.toolchain or settings.toolchain,
-        recipe=recipe,
-        identity=cpu_identity() if backend == "cpu" else {},
+        backend.name, flag=request.toolchain, recipe=recipe, identity=backend.identity()
     )
 
 
@@ -246,15 +253,15 @@ def _compiler_args(backend: str) -> list[str]:
     return compiler_flags(flags)
 
 
-def _optlevel(backend: str, asked: str | None) -> str | None:
+def _optlevel(backend: Backend, asked: str | None) -> str | None:
     if asked is None:
-        return "1" if backend == "cpu" else None
-    if asked not in OPTLEVELS[backend]:
+        return backend.default_optlevel
+    if asked not in backend.optlevels:
         raise ConfigError(
-            f"-O{asked} is not a level of the {backend} backend",
+            f"-O{asked} is not a level of the {backend.name} backend",
             field="optlevel",
             value=asked,
-            legal=list(OPTLEVELS[backend]),
-            hint="use " + " or ".join(f"-O{level}" for level in OPTLEVELS[backend]),
+            legal=list(backend.optlevels),
+            hint="use " + " or ".join(f"-O{level}" for level in backend.optlevels),
         )
     return asked

@@ -1,7 +1,7 @@
 """What a person sees while something long goes on.
 
 On a terminal one moving line; elsewhere a line when something starts, ends or, once a minute,
-is still at work. Nothing in json or quiet mode but warnings.
+is still at work. Nothing in quiet mode.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ class BuildProgress:
             self._said = now
 
 
-def waiter(output: Output, what: str) -> Callable[[Holder, float], None]:
+def waiter(output: Output, doing: str) -> Callable[[Holder, float], None]:
     """Says who holds a lock: at once, then on a terminal always, elsewhere once a minute."""
     said: list[float] = []
 
     def wait(holder: Holder, waited: float) -> None:
         text = (
-            f"waiting for pid {holder.pid} on {holder.host}, which compiles {what} "
+            f"waiting for pid {holder.pid} on {holder.host}, which {doing} "
             f"({human_seconds(waited)} so far)"
         )
         if output.moving:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from neuroncompile.backends import backend_for
 from neuroncompile.errors import ConfigError, ModelError
+from neuroncompile.models import PinnedModel
 from neuroncompile.models.architecture import eos_token_ids
 from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built, build_program, preflight
-from neuroncompile.pipeline.commands import announce
-from neuroncompile.pipeline.plan import make_plan
+from neuroncompile.pipeline.build_command import announce
+from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.prompts import Ask
 from neuroncompile.pipeline.request import BuildRequest
@@ -27,7 +29,7 @@ from neuroncompile.runtime.tokenizer import Tokenizer
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
-__all__ = ["Session", "open_session", "sampling_of"]
+__all__ = ["PlannedLimits", "Session", "Speech", "open_session", "sampling_of"]
 
 
 @dataclass(slots=True)
@@ -38,33 +40,26 @@ class Session:
         settings: what it was opened with.
         built: the program.
         engine: the loaded program.
-        tokenizer: the model's.
-        lease: keeps the program's files from being collected while it is loaded.
-        template_file: the user's chat template, or None for the model's.
+        speech: the model's tokenizer and chat template.
+        lease: keeps the files in use from being collected.
     """
 
     settings: Settings
     built: Built
     engine: Engine
-    tokenizer: Tokenizer
+    speech: Speech
     lease: ExitStack
-    template_file: Path | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return self.speech.tokenizer
 
     def prepare(
         self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
     ) -> tuple[list[Request], list[Sampling]]:
         """Requests for the decoding loop, with the effective sampling of each."""
-        checkpoint = self.built.plan.model.generation_config
-        samplings = [sampling_of(ask, command_line, checkpoint) for ask in asks]
-        requests = [
-            Request(
-                tuple(self._encode(ask, chat=chat)),
-                sampling.params,
-                f"line {ask.line}" if ask.line else "",
-            )
-            for ask, sampling in zip(asks, samplings, strict=True)
-        ]
-        return requests, samplings
+        return self.speech.prepare(asks, command_line, chat=chat)
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Decode, giving text as it comes."""
@@ -88,15 +83,65 @@ class Session:
         named = self.tokenizer.token_id(self.tokenizer.special_tokens.get("eos_token"))
         return Generator(self.engine, self.tokenizer, {*eos, *([] if named is None else [named])})
 
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Turns asks into requests; needs the model's files, not its program.
+
+    Attributes:
+        model: whose generation_config and templates count.
+        tokenizer: the model's.
+        template_file: the user's chat template, or None for the model's.
+    """
+
+    model: PinnedModel
+    tokenizer: Tokenizer
+    template_file: Path | None = None
+
+    def prepare(
+        self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
+    ) -> tuple[list[Request], list[Sampling]]:
+        """Requests for the decoding loop, with the effective sampling of each."""
+        checkpoint = self.model.generation_config
+        samplings = [sampling_of(ask, command_line, checkpoint) for ask in asks]
+        requests = [
+            Request(
+                tuple(self._encode(ask, chat=chat)),
+                sampling.params,
+                f"line {ask.line}" if ask.line else "",
+            )
+            for ask, sampling in zip(asks, samplings, strict=True)
+        ]
+        return requests, samplings
+
     def _encode(self, ask: Ask, *, chat: bool) -> list[int]:
         messages = ask.messages
         if not messages and chat:
             messages = ({"role": "user", "content": ask.prompt or ""},)
         if not messages:
             return self.tokenizer.encode(ask.prompt or "")
-        template = chat_template(self.built.plan.model.tokenizer_dir, self.template_file)
+        template = chat_template(self.model.tokenizer_dir, self.template_file)
         text = render(template, messages, self.tokenizer.special_tokens)
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+class PlannedLimits(NamedTuple):
+    """What a program will take, known from its plan."""
+
+    seq_len: int
+    max_context_length: int
+    vocab_size: int
+
+
+def limits_of(plan: Plan) -> PlannedLimits:
+    """The limits the engine will have: a last bucket below a length is the limit."""
+    config = plan.config
+    seq_len = min(config["seq_len"], max(config["token_generation_buckets"]))
+    return PlannedLimits(
+        seq_len,
+        min(seq_len, max(config["context_encoding_buckets"])),
+        plan.spec["model"]["vocab_size"],
+    )
 
 
 def sampling_of(
@@ -131,19 +176,20 @@ def open_session(
     output: Output,
     *,
     require_cached: bool = False,
-    chat: bool = False,
     template_file: Path | None = None,
+    before_build: Callable[[Speech, PlannedLimits], None] | None = None,
 ) -> Session:
     """Build if needed, then load.
 
     Args:
-        chat: fail at once, before anything is compiled, when there is no chat template.
+        before_build: called before anything is compiled; what it raises stops there. This is
+            where prompts that cannot be decoded are refused.
     """
     plan = make_plan(
         request,
         settings,
         progress=Transfer(output),
-        before_download=None if require_cached else preflight,
+        before_download=None if require_cached else preflight(request, settings),
     )
     for warning in plan.warnings:
         output.warn(warning)
@@ -152,14 +198,21 @@ def open_session(
             f"{plan.model.name} has no tokenizer.json",
             hint="put the model's tokenizer files beside its config.json",
         )
-    tokenizer = Tokenizer(plan.model.tokenizer_dir)
-    if chat:
-        chat_template(plan.model.tokenizer_dir, template_file)
+    speech = Speech(plan.model, Tokenizer(plan.model.tokenizer_dir), template_file)
+    backend = backend_for(plan.target.platform)
+    if before_build is not None and plan.backend == "cpu":
+        before_build(speech, limits_of(plan))
     announce(plan, output)
     built = build_program(plan, settings, output, require_cached=require_cached)
     weights = weight_files(plan, settings, output, require_cached=require_cached)
-    from neuroncompile.backends.cpu.engine import load
-
     lease = ExitStack()
-    view = lease.enter_context(Store(settings.store).lease(built.artifact))
-    return Session(settings, built, load(view, weights), tokenizer, lease, template_file)
+    store = Store(settings.store)
+    view = lease.enter_context(store.lease(built.artifact))
+    if weights.packed is not None:
+        lease.enter_context(store.lease(weights.packed))
+    try:
+        engine = backend.load(view, weights.paths)
+    except BaseException:
+        lease.close()
+        raise
+    return Session(settings, built, engine, speech, lease)

@@ -9,38 +9,37 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from neuroncompile.errors import CacheMissError
+from neuroncompile.errors import CacheMissError, InterruptedBuildError, StoreError
 from neuroncompile.keys import pack_spec, spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
-from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.progress import Transfer, waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
 
-__all__ = ["PACKED", "weight_files"]
+__all__ = ["PACKED", "Weights", "find_packed", "weight_files"]
 
 PACKED = "model.safetensors"
 LAYOUT = "hf-1"  # Hugging Face tensor names and row order, one file
 
 
-def weight_files(
-    plan: Plan, settings: Settings, output: Output, *, require_cached: bool = False
-) -> tuple[Path, ...]:
-    """Paths of the safetensors files that hold the plan's weights.
+class Weights(NamedTuple):
+    """Safetensors files, and the artifact they belong to when they were packed."""
 
-    Raises:
-        CacheMissError: they would have to be packed and `require_cached` forbids it.
-        ModelError: they cannot be had or read.
-    """
+    paths: tuple[Path, ...]
+    packed: Artifact | None = None
+
+
+def find_packed(
+    plan: Plan, store: Store, settings: Settings
+) -> tuple[dict[str, Any], Artifact | None]:
+    """The pack spec of a GGUF's weights, and the artifact if the store has it."""
     from neuroncompile import models
 
-    if plan.model.weights_format == "safetensors":
-        model = models.fetch_weights(plan.model, settings, progress=Transfer(output))
-        return tuple(w.path for w in model.weights if w.path is not None)
-    store = Store(settings.store, on_warning=output.warn)
     spec = pack_spec(
         sources=models.source_digests(plan.model, settings),
         layout=LAYOUT,
@@ -48,22 +47,41 @@ def weight_files(
         quantization=None,
         toolchain={},
     )
-    key = spec_key(spec)
-    artifact = store.lookup("pack", key)
-    if artifact is None and require_cached:
-        raise CacheMissError(
-            f"packed weights {key[:12]} are not in {settings.store} ({settings.store_origin})",
-            hint="run `neuroncompile build` with the same options first",
-            details={"key": key, "store": str(settings.store)},
-        )
+    return spec, store.lookup("pack", spec_key(spec))
+
+
+def weight_files(
+    plan: Plan, settings: Settings, output: Output, *, require_cached: bool = False
+) -> Weights:
+    """The safetensors files that hold the plan's weights.
+
+    Raises:
+        CacheMissError: they would have to be packed and `require_cached` forbids it.
+        ModelError: they cannot be had or read.
+        StoreError: no space for packed weights.
+    """
+    from neuroncompile import models
+
+    if plan.model.weights_format == "safetensors":
+        model = models.fetch_weights(plan.model, settings, progress=Transfer(output))
+        return Weights(tuple(w.path for w in model.weights if w.path is not None))
+    store = Store(settings.store, on_warning=output.warn)
+    spec, artifact = find_packed(plan, store, settings)
     if artifact is None:
-        with store.single_flight("pack", key, None):
+        key = spec_key(spec)
+        if require_cached:
+            raise CacheMissError(
+                f"packed weights {key[:12]} are not in {settings.store} ({settings.store_origin})",
+                hint="run `neuroncompile build` with the same options first",
+                details={"key": key, "store": str(settings.store)},
+            )
+        with store.single_flight("pack", key, waiter(output, "packs these weights")):
             artifact = store.lookup("pack", key) or _pack(plan, settings, store, spec, output)
-    return (store.view(artifact) / PACKED,)
+    return Weights((store.view(artifact) / PACKED,), artifact)
 
 
 def _pack(
-    plan: Plan, settings: Settings, store: Store, spec: dict[str, object], output: Output
+    plan: Plan, settings: Settings, store: Store, spec: dict[str, Any], output: Output
 ) -> Artifact:
     from neuroncompile import models
     from neuroncompile.models.gguf import dequantise
@@ -78,5 +96,15 @@ def _pack(
         layer = Layer(PACKED, path=directory / PACKED, media_type=WEIGHT)
         record = provenance(plan, [], time.monotonic() - began)
         return store.publish("pack", spec, [layer], provenance=record)
+    except OSError as error:  # numpy's short writes carry no errno
+        raise StoreError(
+            f"packed weights cannot be written: {error.strerror or error}",
+            hint=f"free space on {settings.store}, or choose another with --store DIR",
+        ) from None
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            "interrupted while packing weights; the program is kept",
+            hint="the same command packs them again",
+        ) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -8,7 +8,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Limits"]
+
+
+class Limits(Protocol):
+    """What a program was compiled for; known before it is loaded."""
+
+    @property
+    def seq_len(self) -> int: ...
+    @property
+    def max_context_length(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
 
 
 class Engine(Protocol):

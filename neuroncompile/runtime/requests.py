@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from neuroncompile.errors import ConfigError, PromptTooLongError
-from neuroncompile.runtime.engine import Engine
+from neuroncompile.runtime.engine import Limits
 from neuroncompile.runtime.sampling import SamplingParams
 
 __all__ = ["Completion", "Event", "Request", "check_requests"]
@@ -62,7 +62,7 @@ class Event:
     completion: Completion | None = None
 
 
-def check_requests(engine: Engine, requests: Sequence[Request]) -> None:
+def check_requests(engine: Limits, requests: Sequence[Request]) -> None:
     """Refuse before the first step what cannot be decoded.
 
     Raises:
@@ -91,7 +91,7 @@ def check_requests(engine: Engine, requests: Sequence[Request]) -> None:
                 )
 
 
-def _check_length(engine: Engine, count: int, where: str) -> None:
+def _check_length(engine: Limits, count: int, where: str) -> None:
     room = engine.seq_len - 1  # one position at least for the answer
     longest = min(engine.max_context_length, room)
     if count > longest:

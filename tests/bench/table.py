@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -51,21 +50,18 @@ def cli(*args: str, code: str = "") -> tuple[float, float, float, str]:
     command = [sys.executable, "-m", "neuroncompile", *args]
     if code:
         command = [sys.executable, "-c", code]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
     began = time.perf_counter()
-    done = subprocess.run(
-        ["/usr/bin/env", f"PYTHONPATH={ROOT}", *command],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wall = time.perf_counter() - began
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, after.ru_maxrss / 1000, done.stdout
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)  # of this command and its own children
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - began
+        for file in (out, err):
+            file.seek(0)
+        if process.returncode:
+            raise SystemExit(err.read())
+        return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000, out.read()
 
 
 def hit(store: str) -> None:
@@ -190,7 +186,7 @@ def transformers_model(model: Any, dtype: str) -> Any:
     from neuroncompile.output import Output
     from neuroncompile.pipeline.weights import weight_files
 
-    [path] = weight_files(plan, model.settings, Output(quiet=True))
+    [path] = weight_files(plan, model.settings, Output(quiet=True)).paths
     reference = LlamaForCausalLM(LlamaConfig(**plan.model.config)).to(getattr(torch, dtype)).eval()
     reference.load_state_dict(load_file(path), strict=False)
     reference.tie_weights()

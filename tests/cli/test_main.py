@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import neuroncompile
 from neuroncompile import __version__
 from neuroncompile.cli import COMMANDS, arrange, main
 
@@ -68,6 +72,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["build", "m", "--batch-size", "four"], "is not a valid int"),
         (["store", "lst"], "No such command 'lst'"),
         (["build", "m", "n"], "unexpected extra argument"),
+        (["build", "m", "--store"], "--store needs a directory"),
+        (["build", "m", "--store="], "--store needs a directory"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
@@ -108,3 +114,21 @@ def test_help_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_hints_name_commands_that_exist() -> None:
+    found = []
+    for path in Path(neuroncompile.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                text = ast.unparse(node.value)
+                found += [
+                    (path.name, m)
+                    for m in re.findall(r"neuroncompile ([a-z]+)(?: ([a-z]+))?", text)
+                ]
+    assert len(found) > 5
+    groups = {"store": {"ls", "show", "path"}, "recipes": {"ls", "show"}}
+    groups |= {"toolchain": {"show", "freeze"}, "targets": {"ls"}}
+    for name, (command, sub) in found:
+        assert command in COMMANDS, (name, command)
+        assert command not in groups or sub in groups[command], (name, command, sub)

@@ -132,12 +132,18 @@ def test_the_key_is_the_same_without_torch_given_the_frozen_toolchain(
 
 
 def test_the_key_is_the_same_from_anywhere(
-    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+    run: Run,
+    llama: Path,
+    store_root: Path,
+    built_key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(llama, moved)
+    monkeypatch.chdir(tmp_path)
     done = run(
-        *("build", str(moved), *SMALL, "--store", str(store_root), "--check", "--json"),
+        *("build", "./elsewhere", *SMALL, "--store", str(store_root), "--check", "--json"),
         HOME=str(tmp_path),
         TZ="Asia/Tokyo",
         LANG="de_DE.UTF-8",
@@ -204,11 +210,11 @@ def test_two_builds_of_one_key_compile_once(llama: Path, tmp_path: Path) -> None
 
 
 def test_a_full_disk_is_exit_7_and_loses_nothing(run: Run, llama: Path, tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
     mount = tmp_path / "small"
     mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(mount)], check=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(mount)])
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs more rights")
     try:
         done = run("build", str(llama), *ONE_BUCKET, "--store", str(mount))
         assert done.code == 7, done.err

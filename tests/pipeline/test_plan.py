@@ -114,7 +114,7 @@ def test_compiling_for_neuron_is_refused_plainly(run: Run, llama: Path, tmp_path
     assert done.code == 5
     assert "not part of this version" in done.err
     assert run(*common, "--toolchain", "sdk-2.28", "--check").code == 3
-    without = run(*common)
+    without = run(*common, "--dry-run")
     assert without.code == 5
     assert "toolchain" in without.err
 
@@ -153,3 +153,47 @@ def test_one_config_in_two_spellings_is_one_key(run: Run, llama: Path, tmp_path:
     config |= {"rope_theta": rope["rope_theta"], "rope_scaling": None}
     (old / "config.json").write_text(json.dumps(config))
     assert key(run, str(old), *SMALL) == key(run, str(llama), *SMALL)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[draft]\nref = "org/draft"\n',
+        '[adapters.one]\nref = "org/a"\n',
+        '[matrix]\n"config.batch_size" = [1, 2]\n',
+    ],
+)
+def test_a_recipe_table_that_would_be_ignored_is_refused(
+    run: Run, llama: Path, tmp_path: Path, table: str
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(f'schema = 1\n[model]\nref = "{llama}"\n{table}')
+    done = run("build", str(recipe), "--dry-run")
+    assert done.code == 5, done.err
+    assert table.split("]")[0].lstrip("[").split(".")[0] in done.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("is_prefix_caching=true", "is_block_kv_layout=true"),
+        ("enable_fused_speculation=true", "speculation_length=5"),
+    ],
+)
+def test_dry_runs_of_other_neuron_modes(run: Run, options: tuple[str, ...]) -> None:
+    sets = [f"--set={option}" for option in options]
+    if "is_prefix" in options[0]:
+        sets += ["--set=context_encoding_buckets=null", "--set=token_generation_buckets=null"]
+    done = run("build", "llama-3.3-70b-trn2", "--dry-run", "--json", *sets)
+    assert done.code in (0, 5), done.out
+    if done.code == 0 and "fused" in options[0]:
+        tags = {graph["submodel"] for graph in done.document["result"]["graphs"]}
+        assert tags == {"context_encoding_model", "fused_speculation_model"}
+
+
+def test_a_toolchain_in_the_environment_for_another_backend_does_not_stand_in_the_way(
+    run: Run, llama: Path
+) -> None:
+    done = run("build", str(llama), *SMALL, "--dry-run", NEURONCOMPILE_TOOLCHAIN="sdk-2.28")
+    assert done.code == 0, done.err
+    assert "this interpreter" in done.out

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from tests.conftest import SMALL, Done, Run, write_llama
+from tests.conftest import ROOT, SMALL, Done, Run, write_llama
 
 DOCUMENT: dict[str, Any] = {
     "type": "object",
@@ -170,11 +173,11 @@ def test_effective_sampling_with_origins(tiny: Any) -> None:
 
 
 def test_the_compiled_length_cuts_with_a_warning(tiny: Any) -> None:
-    done = tiny("the cat", "--json", "--set=max_context_length=64")
+    done = tiny("the cat sat on the mat, the cat", "--json")
     completion = done.document["result"]["completions"][0]
-    if completion["finish_reason"] == "length":
-        assert completion["prompt_tokens"] + len(completion["tokens"]) == 64
-        assert "compiled length of 64" in done.document["warnings"][0]
+    assert (completion["finish_reason"], completion["stop_reason"]) == ("length", "seq_len")
+    assert completion["prompt_tokens"] + len(completion["tokens"]) == 64
+    assert "compiled length of 64" in done.document["warnings"][0]
 
 
 def test_prompts_file_answers_in_input_order(
@@ -219,15 +222,13 @@ def test_a_stop_string_does_not_show(tiny: Any) -> None:
         (("x", "--prompts=none.jsonl"), 2, "exclude each other"),
         (("--prompts=none.jsonl",), 2, "No such file"),
         (("x", "--system=be kind"), 2, "--system is for --chat"),
-        (("",), 10, "prompt"),
+        (("x", "--chat-template=none.jinja"), 2, "--chat-template is for --chat"),
+        (("x", "--chat", "--chat-template=none.jinja"), 2, "cannot be read"),
         (("the cat " * 40,), 10, "takes at most 63"),
     ],
 )
 def test_bad_input(tiny: Any, args: tuple[str, ...], code: int, message: str) -> None:
     done = tiny(*args)
-    if args == ("",):
-        assert done.code in (0, 4)  # this tokenizer's empty prompt is its beginning of sequence
-        return
     assert done.code == code, done.err
     assert message in done.err
     assert "Traceback" not in done.err
@@ -247,3 +248,54 @@ def test_require_cached_refuses_to_compile(run: Run, llama: Path, tmp_path: Path
     done = run("run", str(llama), *SMALL, "--store", str(tmp_path), "x", "--require-cached")
     assert done.code == 3
     assert "run the same command without --require-cached" in done.err
+
+
+def test_a_prompt_that_cannot_fit_is_refused_before_a_compile(
+    run: Run, llama: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "s"
+    done = run("run", str(llama), *SMALL, "--store", str(store), "the cat " * 40)
+    assert done.code == 10
+    assert "takes at most 63" in done.err
+    assert not store.exists()
+
+
+def test_a_reader_that_has_gone_changes_no_exit_code(llama: Path, store_root: Path) -> None:
+    command = f"{sys.executable} -m neuroncompile"
+    for args in ("recipes ls", f"build {llama} --seq-len=8 --check --store {store_root}"):
+        done = subprocess.run(
+            ["bash", "-c", f"{command} {args} | true; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.stdout.strip() == ("0" if args == "recipes ls" else "3"), done.stderr
+
+
+def test_numbers_json_does_not_have_are_text(tiny: Any) -> None:
+    done = tiny("x", "--temperature=nan", "--json")
+    assert done.code == 5
+    assert "NaN" not in done.out
+    assert done.document["error"]["details"]["value"] == "nan"
+
+
+def test_an_interactive_session(llama: Path, store_root: Path, built_key: str) -> None:
+    """A terminal of its own: two lines in, two answers out, Ctrl-D ends."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(PYTHONPATH=str(ROOT), TERM="dumb")
+        argv = [sys.executable, "-m", "neuroncompile", "run", str(llama), *SMALL]
+        os.execv(sys.executable, [*argv, "--store", str(store_root), "--max-new-tokens=3"])
+    os.write(terminal, b"the cat\non the mat\n\x04")
+    shown = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            shown += piece
+    except OSError:
+        pass  # the other side has closed
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, shown
+    assert b"Ctrl-D ends" in shown
+    assert shown.count(b"> ") >= 3

@@ -56,7 +56,7 @@ def reference(session: Session) -> Any:
     from neuroncompile.pipeline.weights import weight_files
 
     plan = session.built.plan
-    [path] = weight_files(plan, session.settings, Output(quiet=True))
+    [path] = weight_files(plan, session.settings, Output(quiet=True)).paths
     model = LlamaForCausalLM(LlamaConfig(**plan.model.config)).float().eval()
     missing = model.load_state_dict(load_file(path), strict=False).missing_keys
     assert missing in ([], ["lm_head.weight"])

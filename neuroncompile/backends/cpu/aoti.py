@@ -126,7 +126,8 @@ class Object:
         except (OSError, AttributeError) as error:
             raise RunError(
                 f"compiled graph {path} cannot be loaded: {error}",
-                hint="neuroncompile store verify",
+                hint="the store's bytes are checked on use, so libtorch or the C++ runtime differs "
+                "from the builder's; build again with another --store",
             ) from None
         self.path = path
         self.run.argtypes = (

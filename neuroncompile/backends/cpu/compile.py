@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -19,11 +20,11 @@ from neuroncompile.backends.cpu.workdir import fixed_path, remove_leftover
 from neuroncompile.errors import CompileError, StoreError, ToolchainError
 from neuroncompile.hardware.targets import host_arch
 
-__all__ = ["check_toolchain", "compile_graphs"]
+__all__ = ["check_toolchain", "compile_graphs", "compiler_version"]
 
 MEDIA_TYPES = {".so": "application/x-sharedlib", ".json": "application/json"}
 
-INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CXX", "CPATH")
+INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CXX")
 """All a compiler gets of our environment; anything else could change its output unseen."""
 
 WORKER_BYTES = 1 << 30  # torch, Inductor and one g++ at its peak
@@ -32,6 +33,8 @@ DISK_FULL = ("No space left on device", "Disk quota exceeded")
 """How the C library, and so Python and g++ alike, say it."""
 
 TICK_SECONDS = 0.25
+
+TIME_LIMIT = 3600.0  # seconds for one graph; the largest seen took minutes
 
 
 def check_toolchain() -> str:
@@ -51,6 +54,12 @@ def check_toolchain() -> str:
             hint="apt-get install g++" if name == "g++" else "unset CXX or correct it",
         )
     return path
+
+
+def compiler_version() -> str:
+    """First line of the C++ compiler's `--version`: for provenance, never in a key."""
+    shown = subprocess.run([check_toolchain(), "--version"], capture_output=True, text=True)
+    return (shown.stdout.splitlines() or ["unknown"])[0]
 
 
 def compile_graphs(
@@ -90,6 +99,8 @@ def compile_graphs(
             worker.take(waiting.pop(0), scratch, on_start)
         while failure is None and any(worker.graph for worker in workers):
             on_tick()
+            for worker in workers:
+                worker.check_time()
             for worker in _ready(workers):
                 graph = worker.graph
                 assert graph is not None
@@ -120,6 +131,7 @@ class _Worker:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self.graph: Graph | None = None
+        self.began = 0.0
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "neuroncompile.backends.cpu.worker"],
@@ -139,13 +151,18 @@ class _Worker:
     def take(self, graph: Graph, scratch: Path, on_start: Callable[[str], None]) -> None:
         assert self.process.stdin is not None
         order = {"key": graph.key, "spec": graph.spec, "out": str(scratch / graph.key)}
-        self.graph = graph
+        self.graph, self.began = graph, time.monotonic()
         on_start(graph.name)
         try:
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it died; reading its answer says how
+
+    def check_time(self) -> None:
+        """Raise when the compiler has not answered for too long."""
+        if self.graph is not None and time.monotonic() - self.began > TIME_LIMIT:
+            raise self._failure(self.graph, f"no answer in {TIME_LIMIT / 60:.0f} minutes")
 
     def result(self, scratch: Path) -> list[File]:
         graph = self.graph

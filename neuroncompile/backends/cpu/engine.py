@@ -26,7 +26,7 @@ from neuroncompile.errors import PromptTooLongError, RunError
 
 __all__ = ["CpuEngine", "load"]
 
-REBUILD = "rebuild it here: neuroncompile build MODEL"
+REBUILD = "build it with what is installed here: leave --toolchain and --target out"
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -9,12 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.errors import UsageError
+from neuroncompile.errors import InterruptedBuildError, UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.prompts import Ask, read_asks
 from neuroncompile.pipeline.request import BuildRequest
-from neuroncompile.pipeline.session import Session, open_session, sampling_of
-from neuroncompile.runtime.requests import Completion
+from neuroncompile.pipeline.session import (
+    PlannedLimits,
+    Session,
+    Speech,
+    open_session,
+    sampling_of,
+)
+from neuroncompile.runtime.chat import chat_template
+from neuroncompile.runtime.requests import Completion, check_requests
 from neuroncompile.runtime.sampling import Sampling
 from neuroncompile.settings import Settings
 
@@ -52,14 +59,23 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
     if asks is None and output.json_mode:
         raise UsageError("--json needs a prompt", hint="give PROMPT, or pipe it to stdin")
     for ask in asks or [Ask()]:
-        sampling_of(ask, request.sampling, {})  # an illegal value is said before a compile
+        sampling_of(ask, request.sampling, {})  # an illegal value is said before anything else
+
+    def check(speech: Speech, limits: PlannedLimits) -> None:
+        """Templates and lengths are said before a compile."""
+        if asks is not None:
+            prepared, _ = speech.prepare(asks, request.sampling, chat=request.chat)
+            check_requests(limits, prepared)
+        elif request.chat:
+            chat_template(speech.model.tokenizer_dir, speech.template_file)
+
     session = open_session(
         request.build,
         settings,
         output,
         require_cached=request.require_cached,
-        chat=request.chat,
         template_file=Path(request.chat_template) if request.chat_template else None,
+        before_build=check,
     )
     try:
         if asks is None:
@@ -75,12 +91,13 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
 
 def _asks(request: RunRequest) -> list[Ask] | None:
     """The prompts, or None for an interactive session."""
+    for option, value in (("--system", request.system), ("--chat-template", request.chat_template)):
+        if value is not None and not request.chat:
+            raise UsageError(f"{option} is for --chat", hint="add --chat")
     if request.prompts_file is not None:
         if request.prompt is not None:
             raise UsageError("PROMPT and --prompts exclude each other", hint="leave one out")
         return [_with_system(ask, request) for ask in read_asks(request.prompts_file)]
-    if request.system is not None and not request.chat:
-        raise UsageError("--system is for --chat", hint="add --chat")
     prompt = request.prompt
     if prompt is None and sys.stdin.isatty():
         return None
@@ -105,15 +122,23 @@ def _answer(session: Session, asks: Sequence[Ask], request: RunRequest, output: 
     single = request.prompts_file is None
     done: dict[int, Completion] = {}
     following = 0
-    for event in session.stream(requests):
-        if single:
-            output.stream(event.text)
-        if event.completion is None:
-            continue
-        done[event.index] = event.completion
-        while not single and following in done:
-            output.line(json.dumps(_completion(done[following]), ensure_ascii=False))
-            following += 1
+    try:
+        for event in session.stream(requests):
+            if single:
+                output.stream(event.text)
+            if event.completion is not None:
+                done[event.index] = event.completion
+            while not single and following in done:
+                output.line(json.dumps(_completion(done[following]), ensure_ascii=False))
+                following += 1
+            if output.closed:
+                return 0  # nobody reads any more
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            f"interrupted after {len(done)} of {len(requests)} answers; the program is kept",
+            hint="the same command answers again without compiling",
+            details={"completions": [_completion(done[index]) for index in sorted(done)]},
+        ) from None
     if single:
         output.stream("\n")
     completions = [done[index] for index in range(len(requests))]

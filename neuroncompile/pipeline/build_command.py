@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neuroncompile.backends import backend_for
 from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built, build_program, preflight
 from neuroncompile.pipeline.plan import Plan, make_plan
@@ -12,7 +13,7 @@ from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
-__all__ = ["announce", "build_command"]
+__all__ = ["announce", "build_command", "obtain"]
 
 
 def build_command(
@@ -25,30 +26,37 @@ def build_command(
     require_cached: bool = False,
 ) -> int:
     """Run `neuroncompile build` and return its exit code."""
-    looking = dry_run or check
+    if dry_run or check:
+        plan = make_plan(request, settings, progress=Transfer(output), from_facts=True)
+        for warning in plan.warnings:
+            output.warn(warning)
+        return _dry_run(plan, settings, output) if dry_run else _check(plan, settings, output)
+    built = obtain(request, settings, output, require_cached=require_cached)
+    output.line(f"{'hit' if built.hit else 'built'}  {built.key}")
+    output.line(str(built.view))
+    output.result(_built(built))
+    return 0
+
+
+def obtain(
+    request: BuildRequest, settings: Settings, output: Output, *, require_cached: bool = False
+) -> Built:
+    """Plan and build, and pack the weights if they have to be: all that `run` needs here."""
     plan = make_plan(
         request,
         settings,
         progress=Transfer(output),
-        before_download=None if looking or require_cached else preflight,
-        from_facts=looking,
+        before_download=None if require_cached else preflight(request, settings),
     )
     for warning in plan.warnings:
         output.warn(warning)
-    if dry_run:
-        return _dry_run(plan, settings, output)
-    if check:
-        return _check(plan, settings, output)
     announce(plan, output)
     built = build_program(plan, settings, output, require_cached=require_cached)
     if plan.model.weights_format == "gguf":
         from neuroncompile.pipeline.weights import weight_files
 
         weight_files(plan, settings, output, require_cached=require_cached)
-    output.line(f"{'hit' if built.hit else 'built'}  {plan.key}")
-    output.line(str(built.view))
-    output.result(_built(built))
-    return 0
+    return built
 
 
 def announce(plan: Plan, output: Output) -> None:
@@ -64,7 +72,9 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     toolchain = ", ".join(f"{k} {v}" for k, v in plan.toolchain.spec().items())
     output.line(f"model      {plan.model.name}")
     output.line(f"target     {plan.target.text}  ({plan.target_origin})")
-    output.line(f"backend    {plan.backend}, -O {plan.optlevel or 'per submodel, as the vendor'}")
+    level = plan.optlevel or "per submodel, as the vendor"
+    origin = "flag -O" if plan.request.optlevel else "default"
+    output.line(f"backend    {plan.backend}, -O {level}  ({origin})")
     output.line(f"toolchain  {toolchain}  ({plan.toolchain.origin})")
     output.line()
     rows = plan.config.rows()
@@ -73,10 +83,13 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
         [(name, _text(value), origin) for name, value, origin in rows],
     )
     output.line()
-    output.table(
-        ("GRAPH", "BATCH", "BUCKET"),
-        [(g["name"], str(g["batch"]), str(g["bucket"])) for g in graphs],
-    )
+    if graphs:
+        output.table(
+            ("GRAPH", "BATCH", "BUCKET"),
+            [(g["name"], str(g["batch"]), str(g["bucket"])) for g in graphs],
+        )
+    else:
+        output.line("graphs: NxD Inference derives the buckets of this configuration itself")
     output.line()
     cached = Store(settings.store, on_warning=output.warn).lookup("compile", plan.key, touch=False)
     output.line(f"key  {plan.key}  ({'in the store' if cached else 'not in the store'})")
@@ -100,8 +113,15 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
 def _check(plan: Plan, settings: Settings, output: Output) -> int:
     store = Store(settings.store, on_warning=output.warn)
     found = store.lookup("compile", plan.key, touch=False) is not None
-    code = 0 if found else 3
+    packed = None
+    if plan.model.weights_format == "gguf":
+        from neuroncompile.pipeline.weights import find_packed
+
+        packed = find_packed(plan, store, settings)[1] is not None
+    code = 0 if found and packed is not False else 3
     output.line(f"{'hit' if found else 'miss'}  {plan.key}")
+    if packed is False:
+        output.line("miss  packed weights")
     near = None if found else _nearest(plan, store)
     if near is not None:
         fields = ", ".join(
@@ -112,6 +132,7 @@ def _check(plan: Plan, settings: Settings, output: Output) -> int:
         {
             "key": plan.key,
             "cached": found,
+            "weights_cached": packed,
             "nearest": {"key": near[0], "differences": near[1]} if near else None,
         },
         exit_code=code,
@@ -131,35 +152,15 @@ def _nearest(plan: Plan, store: Store) -> tuple[str, list[dict[str, Any]]] | Non
 
 
 def _graphs(plan: Plan) -> list[dict[str, Any]]:
-    if plan.backend == "cpu":
-        from neuroncompile.backends.cpu.program import graphs_of
-
-        graphs = graphs_of(plan.spec)
-        return [
-            {
-                "name": g.name,
-                "submodel": g.submodel,
-                "batch": g.batch,
-                "bucket": g.bucket,
-                "key": g.key,
-            }
-            for g in graphs
-        ]
-    config = plan.config
-    rows = (
-        ("context_encoding_model", config["ctx_batch_size"], config["context_encoding_buckets"]),
-        ("token_generation_model", config["tkg_batch_size"], config["token_generation_buckets"]),
-    )
     return [
         {
-            "name": f"{tag} b{batch} {bucket}",
-            "submodel": tag,
-            "batch": batch,
-            "bucket": bucket,
-            "key": None,
+            "name": graph.name,
+            "submodel": graph.submodel,
+            "batch": graph.batch,
+            "bucket": graph.bucket,
+            "key": graph.key or None,
         }
-        for tag, batch, buckets in rows
-        for bucket in buckets
+        for graph in backend_for(plan.target.platform).graphs(plan.spec)
     ]
 
 

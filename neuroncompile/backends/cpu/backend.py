@@ -1,0 +1,77 @@
+"""The cpu backend as the pipeline sees it; each step imports what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuroncompile.backends.base import File, Graph
+from neuroncompile.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from neuroncompile.runtime.engine import Engine
+
+__all__ = ["CpuBackend"]
+
+
+class CpuBackend:
+    """torch.export and AOTInductor; see `backends.base.Backend` for the methods."""
+
+    name = "cpu"
+    optlevels: tuple[str, ...] = ("1", "2")
+    default_optlevel: str | None = "1"
+
+    def identity(self) -> dict[str, str]:
+        from neuroncompile.backends.cpu.identity import identity
+
+        try:
+            return identity()
+        except ToolchainError:
+            return {}
+
+    def check(self, neuron: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        from neuroncompile.backends.cpu.checks import check
+        from neuroncompile.models.architecture import shape_of
+
+        check(neuron, shape_of(model))
+
+    def preflight(self) -> None:
+        from neuroncompile.backends.cpu.compile import check_toolchain
+
+        check_toolchain()
+
+    def compiler(self) -> str:
+        from neuroncompile.backends.cpu.compile import compiler_version
+
+        return compiler_version()
+
+    def graphs(self, spec: Mapping[str, Any]) -> list[Graph]:
+        from neuroncompile.backends.cpu.program import graphs_of
+
+        return graphs_of(spec)
+
+    def compile(
+        self,
+        graphs: Sequence[Graph],
+        *,
+        scratch: Path,
+        jobs: int | None,
+        on_start: Callable[[str], None],
+        on_tick: Callable[[], None],
+    ) -> Iterator[tuple[Graph, list[File]]]:
+        from neuroncompile.backends.cpu.compile import compile_graphs
+
+        return compile_graphs(
+            graphs, scratch=scratch, jobs=jobs, on_start=on_start, on_tick=on_tick
+        )
+
+    def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        from neuroncompile.backends.cpu.program import program_of
+
+        return program_of(spec)
+
+    def load(self, view: Path, weights: Sequence[Path]) -> Engine:
+        from neuroncompile.backends.cpu.engine import load
+
+        return load(view, weights)

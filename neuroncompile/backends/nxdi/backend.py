@@ -1,0 +1,105 @@
+"""Programs for Neuron: their graphs by name. This version plans them and does not compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuroncompile.backends.base import File, Graph
+from neuroncompile.errors import ConfigError
+
+if TYPE_CHECKING:
+    from neuroncompile.runtime.engine import Engine
+
+__all__ = ["NxdiBackend"]
+
+
+class NxdiBackend:
+    """NxD Inference; see `backends.base.Backend` for the methods.
+
+    Args:
+        platform: "trn1", "trn1n", "inf2", "trn2" or "trn3".
+    """
+
+    name = "nxdi"
+    optlevels: tuple[str, ...] = ("1", "2", "3")
+    default_optlevel: str | None = None
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+    def check(self, neuron: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        """What NxDI refuses is in `config.checks`."""
+
+    def preflight(self) -> None:
+        raise ConfigError(
+            f"compiling for {self.platform} is not part of this version",
+            field="target",
+            value=self.platform,
+            legal=["cpu", "cpu:<isa>"],
+            hint="--dry-run shows config, toolchain and key; --check looks into the store",
+        )
+
+    def compiler(self) -> str:
+        return ""
+
+    def graphs(self, spec: Mapping[str, Any]) -> list[Graph]:
+        """One graph a submodel and bucket; none where NxDI pairs lengths itself.
+
+        Submodels as in NxDI 0.9's models/model_base.py: speculation takes the place of token
+        generation.
+        """
+        neuron = spec["neuron"]
+        token = "token_generation_model"
+        if neuron.get("is_medusa"):
+            token = "medusa_speculation_model"
+        elif neuron.get("enable_fused_speculation"):
+            token = "fused_speculation_model"
+        elif neuron.get("speculation_length"):
+            token = "speculation_model"
+        return [
+            Graph(
+                tag, "whole", batch, bucket, neuron["seq_len"], {}, "", f"{tag} b{batch} {bucket}"
+            )
+            for tag, batch, buckets in (
+                (
+                    "context_encoding_model",
+                    neuron.get("ctx_batch_size", 1),
+                    neuron.get("context_encoding_buckets"),
+                ),
+                (
+                    token,
+                    neuron.get("tkg_batch_size", neuron["batch_size"]),
+                    neuron.get("token_generation_buckets"),
+                ),
+            )
+            for bucket in buckets or ()
+        ]
+
+    def compile(
+        self,
+        graphs: Sequence[Graph],
+        *,
+        scratch: Path,
+        jobs: int | None,
+        on_start: Callable[[str], None],
+        on_tick: Callable[[], None],
+    ) -> Iterator[tuple[Graph, list[File]]]:
+        self.preflight()
+        yield from ()
+
+    def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def load(self, view: Path, weights: Sequence[Path]) -> Engine:
+        raise ConfigError(
+            f"running on {self.platform} is not part of this version",
+            field="target",
+            value=self.platform,
+            legal=["cpu"],
+            hint="serve it with vLLM or NxD Inference",
+        )
