@@ -79,6 +79,7 @@ CASES = {
     "llama3": Case("llama", {"rope_parameters": LLAMA3}),
     "whole": Case("llama", optlevel="2", context=(32,)),
     "bfloat16": Case("llama", dtype="bfloat16", context=(32,)),
+    "float16": Case("llama", dtype="float16", context=(32,)),
 }
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -227,11 +228,12 @@ def test_scaled_rope_equals_transformers_past_the_original_context(
     assert_equal(decode(engine(name), {0: prompt(60)}, STEPS)[:, 0], expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_rounded_weights_equal_transformers_in_float32_on_the_same_weights(
-    built: dict[str, Built], engine: Callable[[str], CpuEngine]
+    built: dict[str, Built], engine: Callable[[str], CpuEngine], dtype: str
 ) -> None:
-    expected = reference(built["bfloat16"].model, prompt(20), STEPS)
-    assert_equal(decode(engine("bfloat16"), {2: prompt(20)}, STEPS)[:, 0], expected)
+    expected = reference(built[dtype].model, prompt(20), STEPS)
+    assert_equal(decode(engine(dtype), {2: prompt(20)}, STEPS)[:, 0], expected)
 
 
 def test_whole_graphs_equal_transformers(
