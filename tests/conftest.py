@@ -114,6 +114,7 @@ def write_llama(directory: Path, *, seed: int = 0, **changes: Any) -> Path:
     }
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**values)).eval()
+    model.lm_head.weight.data[1] = 0  # greedy answers never end by themselves
     model.save_pretrained(directory)
     write_tokenizer(directory)
     return directory
