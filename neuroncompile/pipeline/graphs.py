@@ -46,7 +46,8 @@ def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output)
             if graph.key not in work.have:
                 work.await_other(graph)
     except KeyboardInterrupt:
-        raise _interrupted(work.progress.done, len(work.graphs), settings) from None
+        kept = sum(store.lookup("graph", g.key, touch=False) is not None for g in work.graphs)
+        raise _interrupted(kept, len(work.graphs), settings) from None
     layers = _layers(backend.program(plan.spec), store, work.graphs, work.have)
     return Assembled(layers, tuple(work.compiled), tuple(work.reused))
 
