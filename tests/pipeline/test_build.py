@@ -27,6 +27,8 @@ def start(*args: str, **env: str) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         start_new_session=True,
+        # A shell's background job ignores SIGINT, and so would everything below it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
