@@ -62,15 +62,11 @@ def preflight(request: BuildRequest, settings: Settings) -> Callable[[], None]:
     Nothing is refused when the store already has the program that the recipe's facts name.
     """
 
-    recipe = recipe_of(request.model)
-    target, _ = target_of(request, recipe)
-    backend = backend_for(target.platform)
-    if not target.is_cpu:
-        backend.preflight()  # no store can have what no version has compiled
-
     def check() -> None:
+        recipe = recipe_of(request.model)
+        target, _ = target_of(request, recipe)
         try:
-            backend.preflight()
+            backend_for(target.platform).preflight()
         except ConfigError:
             if recipe is None or not recipe.facts:
                 raise

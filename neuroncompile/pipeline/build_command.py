@@ -47,6 +47,7 @@ def obtain(
         settings,
         progress=Transfer(output),
         before_download=None if require_cached else preflight(request, settings),
+        will_compile=not require_cached,
     )
     for warning in plan.warnings:
         output.warn(warning)

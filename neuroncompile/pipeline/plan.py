@@ -60,6 +60,7 @@ def make_plan(
     progress: Progress | None = None,
     before_download: Callable[[], None] | None = None,
     from_facts: bool = False,
+    will_compile: bool = False,
 ) -> Plan:
     """Resolve a request to a plan with its key.
 
@@ -67,6 +68,7 @@ def make_plan(
         progress: told about downloads and hashing.
         before_download: called once before the first byte of a model is fetched; what it
             raises stops the plan.
+        will_compile: refuse at once a target that this version does not compile for.
         from_facts: a recipe's `[model] facts` will do where the model is not at hand.
 
     Raises:
@@ -81,6 +83,8 @@ def make_plan(
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
     backend = backend_for(target.platform)
+    if will_compile and not target.is_cpu:
+        backend.preflight()
     toolchain = _toolchain(backend, request, settings, recipe)
     _early(request, recipe, target)
     model = _model(request, recipe, settings, progress, before_download, from_facts)

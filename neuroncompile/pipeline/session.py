@@ -190,6 +190,7 @@ def open_session(
         settings,
         progress=Transfer(output),
         before_download=None if require_cached else preflight(request, settings),
+        will_compile=not require_cached,
     )
     for warning in plan.warnings:
         output.warn(warning)
