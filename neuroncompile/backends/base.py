@@ -84,11 +84,15 @@ class Backend(Protocol):
         graphs: Sequence[Graph],
         *,
         scratch: Path,
+        cache: Path,
         jobs: int | None,
         on_start: Callable[[str], None],
         on_tick: Callable[[], None],
     ) -> Iterator[tuple[Graph, list[File]]]:
-        """Each graph with its files as it finishes; raises CompileError or StoreError."""
+        """Each graph with its files as it finishes; raises CompileError or StoreError.
+
+        `scratch` is emptied at the end; in `cache` a backend may keep what it can make again.
+        """
         ...
 
     def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,7 @@ class _Work:
             for graph, files in self.backend.compile(
                 graphs,
                 scratch=self.store.scratch("compile"),
+                cache=self.settings.cache,
                 jobs=self.settings.jobs,
                 on_start=self.progress.start,
                 on_tick=self.progress.tick,

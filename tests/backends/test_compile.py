@@ -92,7 +92,7 @@ class Run:
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def first_run(tmp_path_factory: pytest.TempPathFactory, machine_cache: Path) -> Run:
     """Three graphs in one compiler process, through a g++ that listens and refuses a fourth."""
     root = tmp_path_factory.mktemp("first")
     commands, started = root / "commands", list[str]()
@@ -104,7 +104,9 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CXX", fake_compiler(root, action))
         graphs = (LOWEST_EDGE, PROMPT, STEP, EDGE)
-        compiling = compile_graphs(graphs, scratch=root / "s", jobs=1, on_start=started.append)
+        compiling = compile_graphs(
+            graphs, scratch=root / "s", cache=machine_cache, jobs=1, on_start=started.append
+        )
         with pytest.raises(CompileError) as caught:  # noqa: PT012
             for g, made in compiling:
                 files[g.key] = {f.title: f.path.read_bytes() for f in made}
@@ -143,7 +145,8 @@ def test_nothing_of_this_host_is_in_the_bytes(first_run: Run) -> None:
 def test_a_second_compile_gives_the_same_bytes(
     first_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone in its process, in another directory, environment and time zone."""
+    """Alone in its process, in another directory and environment, without precompiled headers."""
+    (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -151,7 +154,7 @@ def test_a_second_compile_gives_the_same_bytes(
     monkeypatch.chdir(tmp_path)
     (made,) = [
         {f.title: f.path.read_bytes() for f in files}
-        for _, files in compile_graphs([STEP], scratch=tmp_path / "s")
+        for _, files in compile_graphs([STEP], scratch=tmp_path / "s", cache=tmp_path / "file")
     ]
     assert made == first_run.files[STEP.key]
     assert not (tmp_path / "s").exists()
@@ -174,7 +177,7 @@ def test_a_killed_compiler_is_reported_with_its_signal(
 ) -> None:
     monkeypatch.setenv("CXX", fake_compiler(tmp_path, "kill -9 $PPID; sleep 9"))
     with pytest.raises(CompileError, match=r"killed by SIGKILL.*memory") as caught:
-        list(compile_graphs([EDGE], scratch=tmp_path / "s"))
+        list(compile_graphs([EDGE], scratch=tmp_path / "s", cache=tmp_path / "c"))
     assert caught.value.details["graph"] == EDGE.name
     assert Path(caught.value.details["log"]).is_file()
     assert not fixed_path(EDGE.key).exists()
@@ -191,7 +194,14 @@ def test_an_interrupt_kills_everything_that_was_started(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(compile_graphs([EDGE], scratch=tmp_path / "s", on_tick=interrupt_once_it_compiles))
+        list(
+            compile_graphs(
+                [EDGE],
+                scratch=tmp_path / "s",
+                cache=tmp_path / "c",
+                on_tick=interrupt_once_it_compiles,
+            )
+        )
     assert ended(int(pid_file.read_text()))
     assert not fixed_path(EDGE.key).exists()
     assert not (tmp_path / "s").exists()
@@ -205,10 +215,11 @@ def test_a_killed_build_takes_its_compilers_along(
     program = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[2]);"
         "import test_compile as t;"
-        "list(t.compile_graphs([t.EDGE], scratch=pathlib.Path(sys.argv[1])))"
+        "root = pathlib.Path(sys.argv[1]);"
+        "list(t.compile_graphs([t.EDGE], scratch=root / 's', cache=root / 'c'))"
     )
     here = str(Path(__file__).parent)
-    build = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "s"), here])
+    build = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), here])
     try:
         wait_until(pid_file.exists, seconds=60)
     finally:
@@ -229,7 +240,7 @@ def test_a_missing_compiler_is_said_at_once(
     assert caught.value.hint == "apt-get install g++"
     monkeypatch.setenv("CXX", "clang++-99")
     with pytest.raises(ToolchainError, match=r"clang\+\+-99"):
-        next(compile_graphs([EDGE], scratch=tmp_path / "s"))
+        next(compile_graphs([EDGE], scratch=tmp_path / "s", cache=tmp_path / "c"))
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
@@ -239,7 +250,7 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
         EDGE.submodel, EDGE.region, EDGE.batch, EDGE.bucket, 0, spec, EDGE.key, EDGE.name
     )
     with pytest.raises(ToolchainError, match=other):
-        next(compile_graphs([foreign], scratch=tmp_path / "s"))
+        next(compile_graphs([foreign], scratch=tmp_path / "s", cache=tmp_path / "c"))
 
 
 def hang(pid_file: Path) -> str:

@@ -94,14 +94,15 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
+def built(tmp_path_factory: pytest.TempPathFactory, machine_cache: Path) -> dict[str, Built]:
     """Every case, compiled together: equal graphs once."""
     root = tmp_path_factory.mktemp("engine")
     models = {name: checkpoint(case, root / name) for name, case in CASES.items()}
     specs = {name: spec(case, root / name) for name, case in CASES.items()}
     graphs = {g.key: g for s in specs.values() for g in graphs_of(s)}
     done: dict[str, Path] = {}
-    for graph, files in compile_graphs(list(graphs.values()), scratch=root / "scratch"):
+    compiling = compile_graphs(list(graphs.values()), scratch=root / "scratch", cache=machine_cache)
+    for graph, files in compiling:
         done[graph.key] = root / "graphs" / graph.key[:16]
         done[graph.key].mkdir(parents=True)
         for file in files:

@@ -31,6 +31,7 @@ def settings(tmp_path: Path) -> Settings:
         store_origin="test",
         offline=False,
         hub=HubSettings(endpoint="http://127.0.0.1:9", cache=tmp_path / "hub"),
+        cache=tmp_path / "cache",
     )
 
 

@@ -50,6 +50,7 @@ def settings(tmp_path: Path, hub: Hub) -> Settings:
         store_origin="test",
         offline=False,
         hub=HubSettings(endpoint=hub.endpoint, cache=tmp_path / "hub"),
+        cache=tmp_path / "cache",
     )
 
 
@@ -171,7 +172,7 @@ from pathlib import Path
 from neuroncompile import models
 from neuroncompile.settings import HubSettings, Settings
 hub = HubSettings(endpoint="http://127.0.0.1:1", cache=Path({str(settings.hub.cache)!r}))
-settings = Settings(Path({str(settings.store)!r}), "test", False, hub)
+settings = Settings(Path({str(settings.store)!r}), "test", False, hub, Path("cache"))
 models.resolve({reference!r}, settings)
 heavy = {{"huggingface_hub", "torch", "numpy", "asyncio", "urllib3", "httpx", "ssl", "logging"}}
 print(sorted(heavy & set(sys.modules)))
@@ -284,7 +285,7 @@ from pathlib import Path
 from neuroncompile import models
 from neuroncompile.settings import HubSettings, Settings
 hub = HubSettings(endpoint={hub.endpoint!r}, cache=Path({str(settings.hub.cache)!r}))
-settings = Settings(Path({str(settings.store)!r}), "test", False, hub)
+settings = Settings(Path({str(settings.store)!r}), "test", False, hub, Path("cache"))
 models.fetch_weights(models.resolve("org/m", settings), settings)
 """
     process = subprocess.Popen([sys.executable, "-c", code])

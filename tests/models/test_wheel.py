@@ -212,7 +212,8 @@ HIT = """
 import sys, time
 from pathlib import Path
 from neuroncompile.settings import HubSettings, Settings
-settings = Settings(Path(sys.argv[1]), "test", False, HubSettings("http://127.0.0.1:9", Path("x")))
+hub = HubSettings("http://127.0.0.1:9", Path("x"))
+settings = Settings(Path(sys.argv[1]), "test", False, hub, Path("y"))
 import hashlib, json
 started = time.process_time()
 from neuroncompile import models

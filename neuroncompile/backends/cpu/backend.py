@@ -56,6 +56,7 @@ class CpuBackend:
         graphs: Sequence[Graph],
         *,
         scratch: Path,
+        cache: Path,
         jobs: int | None,
         on_start: Callable[[str], None],
         on_tick: Callable[[], None],
@@ -63,7 +64,12 @@ class CpuBackend:
         from neuroncompile.backends.cpu.compile import compile_graphs
 
         return compile_graphs(
-            graphs, scratch=scratch, jobs=jobs, on_start=on_start, on_tick=on_tick
+            graphs,
+            scratch=scratch,
+            cache=cache,
+            jobs=jobs,
+            on_start=on_start,
+            on_tick=on_tick,
         )
 
     def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:

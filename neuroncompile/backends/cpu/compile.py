@@ -66,6 +66,7 @@ def compile_graphs(
     graphs: Sequence[Graph],
     *,
     scratch: Path,
+    cache: Path,
     jobs: int | None = None,
     on_start: Callable[[str], None] = lambda name: None,
     on_tick: Callable[[], None] = lambda: None,
@@ -78,6 +79,7 @@ def compile_graphs(
     Args:
         scratch: directory for outputs and logs, removed at the end; after a failure the logs
             are kept.
+        cache: directory of this machine, kept between builds; see `headers`.
         jobs: compilers at once; None for what cores and free memory allow.
         on_start: told a graph's name when a compiler takes it.
         on_tick: called a few times a second.
@@ -94,9 +96,9 @@ def compile_graphs(
     failure: CompileError | StoreError | None = None
     try:
         for index in range(min(jobs or _default_jobs(), len(waiting))):
-            workers.append(_Worker(scratch / f"compiler-{index}.log"))
+            workers.append(_Worker(scratch, index, cache))
         for worker in workers:
-            worker.take(waiting.pop(0), scratch, on_start)
+            worker.take(waiting.pop(0), on_start)
         while failure is None and any(worker.graph for worker in workers):
             on_tick()
             for worker in workers:
@@ -105,12 +107,12 @@ def compile_graphs(
                 graph = worker.graph
                 assert graph is not None
                 try:
-                    files = worker.result(scratch)
+                    files = worker.result()
                 except (CompileError, StoreError) as error:
                     failure = failure or error  # raised once the others' results are out
                     continue
                 if waiting and failure is None:
-                    worker.take(waiting.pop(0), scratch, on_start)
+                    worker.take(waiting.pop(0), on_start)
                 else:
                     worker.graph = None
                 yield graph, files
@@ -119,7 +121,7 @@ def compile_graphs(
             raise failure
     finally:
         for worker in workers:
-            worker.stop(scratch)
+            worker.stop()
         if not isinstance(failure, CompileError):
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -127,9 +129,10 @@ def compile_graphs(
 class _Worker:
     """One compiler process and the graph it is busy with."""
 
-    def __init__(self, log: Path) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.log = log
+    def __init__(self, scratch: Path, index: int, cache: Path) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.scratch, self.cache = scratch, cache
+        self.log = log = scratch / f"compiler-{index}.log"
         self.graph: Graph | None = None
         self.began = 0.0
         with log.open("wb") as stderr:
@@ -139,7 +142,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=_environment(),
-                cwd=log.parent,
+                cwd=scratch,
                 start_new_session=True,
             )
 
@@ -148,9 +151,14 @@ class _Worker:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def take(self, graph: Graph, scratch: Path, on_start: Callable[[str], None]) -> None:
+    def take(self, graph: Graph, on_start: Callable[[str], None]) -> None:
         assert self.process.stdin is not None
-        order = {"key": graph.key, "spec": graph.spec, "out": str(scratch / graph.key)}
+        order = {
+            "key": graph.key,
+            "spec": graph.spec,
+            "out": str(self.scratch / graph.key),
+            "cache": str(self.cache),
+        }
         self.graph, self.began = graph, time.monotonic()
         on_start(graph.name)
         try:
@@ -164,7 +172,7 @@ class _Worker:
         if self.graph is not None and time.monotonic() - self.began > TIME_LIMIT:
             raise self._failure(self.graph, f"no answer in {TIME_LIMIT / 60:.0f} minutes")
 
-    def result(self, scratch: Path) -> list[File]:
+    def result(self) -> list[File]:
         graph = self.graph
         assert graph is not None
         line = self.answers.readline()
@@ -175,13 +183,13 @@ class _Worker:
             raise self._failure(graph, answer["error"])
         files = []
         for title in answer["files"]:
-            path = scratch / graph.key / title
+            path = self.scratch / graph.key / title
             if not path.is_file() or path.stat().st_size == 0:
                 raise self._failure(graph, f"it reported {title} and did not write it")
             files.append(File(title, path, MEDIA_TYPES[path.suffix]))
         return files
 
-    def stop(self, scratch: Path) -> None:
+    def stop(self) -> None:
         """Kill the compiler with everything it started, and clear its fixed directory."""
         if self.process.poll() is None or self.graph is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -193,7 +201,7 @@ class _Worker:
                     pipe.close()
         if self.graph is not None:
             remove_leftover(self.graph.key)
-            shutil.rmtree(scratch / self.graph.key, ignore_errors=True)
+            shutil.rmtree(self.scratch / self.graph.key, ignore_errors=True)
 
     def _failure(self, graph: Graph, how: str) -> CompileError | StoreError:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -18,6 +18,7 @@ from torch._inductor import config, cpp_builder, cpu_vec_isa
 from torch._inductor.codegen import cpp
 
 from neuroncompile.backends.cpu.graphs import DTYPES, Edge, Layer, Whole
+from neuroncompile.backends.cpu.headers import use_precompiled_headers
 
 __all__ = ["lower", "signature"]
 
@@ -38,12 +39,13 @@ THREADS = 8
 """What Inductor plans loops for; a host runs them with as many threads as it has."""
 
 
-def lower(spec: Mapping[str, Any], directory: Path) -> Path:
+def lower(spec: Mapping[str, Any], directory: Path, headers: Path | None = None) -> Path:
     """Export and compile the graph of `spec` inside `directory`; the shared object's path.
 
     Args:
         spec: a graph spec (`neuroncompile.keys.graph_spec`).
         directory: empty; equal bytes need an equal path.
+        headers: where precompiled headers are kept between compiles; None for none.
     """
     module, inputs = build(spec)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory / "cache")
@@ -52,7 +54,7 @@ def lower(spec: Mapping[str, Any], directory: Path) -> Path:
     with torch.no_grad():
         program = torch.export.export(module, inputs, strict=False)
         files = torch._inductor.aot_compile(
-            program.module(check_guards=False), inputs, options=_options(spec, directory)
+            program.module(check_guards=False), inputs, options=_options(spec, directory, headers)
         )
     assert isinstance(files, list)
     (library,) = (Path(f) for f in files if isinstance(f, str) and f.endswith(".so"))
@@ -102,13 +104,13 @@ def signature(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _options(spec: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def _options(spec: Mapping[str, Any], directory: Path, headers: Path | None) -> dict[str, Any]:
     isa = spec["target"]["isa"]
     return {
         "aot_inductor.output_path": str(directory / "graph"),
         "aot_inductor.package": True,
         "aot_inductor.package_constants_in_so": False,
-        "aot_inductor.precompile_headers": False,  # else a path of this host's cache gets in
+        "aot_inductor.precompile_headers": use_precompiled_headers(headers),
         "aot_inductor.enable_line_tables": False,
         # By itself Inductor names files by a hash of the host's include paths.
         "aot_inductor.model_name_for_generated_files": "graph",

@@ -1,7 +1,7 @@
 """A compiler process: one import of torch, many graphs.
 
 `python -m neuroncompile.backends.cpu.worker` reads one JSON object a line from stdin,
-`{"key", "spec", "out"}`, compiles it, and answers with a line on the stdout it was started
+`{"key", "spec", "out", "cache"}`, compiles it, and answers with a line on the stdout it was started
 with: `{"key", "files": [titles]}` or `{"key", "error"}`. Everything libraries print goes to
 stderr, which the parent keeps as the log. When stdin ends, because the parent closed it or
 died, the worker kills its process group: itself and every compiler it started.
@@ -40,7 +40,7 @@ def main() -> None:
         order = orders.get()
         answer: dict[str, object]
         try:
-            answer = {"files": _compile(order["key"], order["spec"], Path(order["out"]))}
+            answer = {"files": _compile(order)}
         except Exception as error:
             traceback.print_exc()
             text = str(error).strip().splitlines()
@@ -72,15 +72,16 @@ def _abandon(key: str) -> None:
 _compiling: str | None = None
 
 
-def _compile(key: str, spec: Mapping[str, Any], out: Path) -> list[str]:
+def _compile(order: Mapping[str, Any]) -> list[str]:
     global _compiling
     from neuroncompile.backends.cpu.lowering import lower, signature
     from neuroncompile.backends.cpu.workdir import fixed_directory
 
+    key, spec, out = order["key"], order["spec"], Path(order["out"])
     out.mkdir(parents=True, exist_ok=True)
     with fixed_directory(key) as directory:
         _compiling = key
-        library = lower(spec, directory)
+        library = lower(spec, directory, Path(order["cache"]) / "headers")
         _verify(library)
         shutil.copyfile(library, out / OBJECT)
         _compiling = None

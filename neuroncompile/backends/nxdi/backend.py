@@ -85,6 +85,7 @@ class NxdiBackend:
         graphs: Sequence[Graph],
         *,
         scratch: Path,
+        cache: Path,
         jobs: int | None,
         on_start: Callable[[str], None],
         on_tick: Callable[[], None],
