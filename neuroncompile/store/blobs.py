@@ -27,7 +27,7 @@ from neuroncompile.store.durable import (
     write_all,
     write_file,
 )
-from neuroncompile.store.oci import Layer
+from neuroncompile.store.oci import Descriptor, Layer, hex_of
 
 __all__ = ["TOUCH_SECONDS", "Blobs", "touch"]
 
@@ -91,6 +91,14 @@ class Blobs:
             raise self._broken(name, seen, f"it has {seen.st_size} bytes instead of {size}")
         if full or not self._is_remembered(name, seen):
             self._hash_again(name)
+
+    def whole(self, descriptor: Descriptor) -> bool:
+        """Whether the blob is there and proven whole; a broken one is set aside."""
+        try:
+            self.verify(hex_of(descriptor.digest), descriptor.size)
+        except CorruptArtifactError:
+            return False
+        return True
 
     def _hash_again(self, name: str) -> None:
         try:

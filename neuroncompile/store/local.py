@@ -10,29 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.errors import CorruptArtifactError, StoreError
+from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.keys import canonical_bytes, digest_of
 from neuroncompile.store import layout, locks, oci
-from neuroncompile.store.actions import Actions, Artifact, Verify, pointer_bytes
+from neuroncompile.store.actions import Actions, Artifact, Verify
 from neuroncompile.store.blobs import Blobs
-from neuroncompile.store.durable import (
-    guarded,
-    link_new,
-    make_directory,
-    set_aside,
-    sync_directory,
-    unique_name,
-    write_all,
-    write_file,
-)
+from neuroncompile.store.durable import guarded, make_directory, unique_name, write_all
 from neuroncompile.store.failures import Failure, Failures
+from neuroncompile.store.publisher import Publisher
 from neuroncompile.store.refs import Refs, no_match
 from neuroncompile.store.views import Views
 
 __all__ = ["Store"]
 
 _KEY_DIGITS = 8  # of a key that a person types
-_ATTEMPTS = 8  # to publish where something keeps breaking what was written
 
 
 class Store:
@@ -53,6 +44,7 @@ class Store:
         self._views = Views(self._v1, self._blobs)
         self._refs = Refs(self._v1)
         self._failures = Failures(self._v1)
+        self._publisher = Publisher(self._v1, self._blobs, self._actions, self._warn)
 
     # ---- reading
 
@@ -134,12 +126,25 @@ class Store:
 
     def provenance_of(self, artifact: Artifact) -> dict[str, Any] | None:
         """How the artifact came to be, if that was recorded and is still there."""
+        data = self.provenance_bytes(artifact)
+        record: dict[str, Any] | None = None if data is None else json.loads(data)
+        return record
+
+    def provenance_bytes(self, artifact: Artifact) -> bytes | None:
+        """The record of `provenance_of`, byte for byte."""
         with guarded(self.root, "cannot read"), suppress(CorruptArtifactError):
             name = self._actions.provenance(artifact)
-            if name is not None:
-                record: dict[str, Any] = json.loads(self._blobs.read(name))
-                return record
+            return None if name is None else self._blobs.read(name)
         return None
+
+    def manifest_of(self, artifact: Artifact) -> bytes:
+        """The manifest, byte for byte.
+
+        Raises:
+            CorruptArtifactError: its blob is missing or differs from its digest.
+        """
+        with guarded(self.root, "cannot read"):
+            return self._blobs.read(oci.hex_of(artifact.manifest_digest))
 
     def last_used(self, artifact: Artifact) -> float:
         """Unix time of the last use, to the hour; 0 when the pointer is gone."""
@@ -216,72 +221,53 @@ class Store:
         spec_bytes = canonical_bytes(spec)
         key = digest_of(spec_bytes)
         self._actions.path(kind, key)
-        inputs = [*layers, oci.Layer("spec", data=spec_bytes)]
-        if provenance is not None:
-            record = json.dumps(provenance, sort_keys=True).encode()
-            inputs.append(oci.Layer("provenance", data=record))
+        record = None if provenance is None else json.dumps(provenance, sort_keys=True).encode()
         with guarded(self.root, f"cannot publish {kind} {key[:12]}"):
             layout.prepare(self._v1)
-            kept = [self._blobs.ingest(layer) for layer in inputs]
-            for _ in range(_ATTEMPTS):
-                with locks.shared(self._v1):
-                    for layer, (name, size) in zip(inputs, kept, strict=True):
-                        if not self._blobs.present(name, size):  # collected, or set aside
-                            self._ingest_again(layer, name)
-                    pointer = self._manifest(key, inputs, kept, len(layers))
-                    artifact = self._point(kind, key, pointer)
-                if artifact is not None:
-                    self._failures.forget(kind, key)
-                    return artifact
-        raise StoreError(
-            f"{kind} {key[:12]} cannot be kept: what is read back differs from what was written",
-            hint=f"check the disk of {self.root}, or choose another store with --store DIR",
-        )
+            artifact = self._publisher.publish(kind, key, spec_bytes, layers, record)
+            self._failures.forget(kind, key)
+            return artifact
 
-    def _ingest_again(self, layer: oci.Layer, name: str) -> None:
-        """A scratch file shares its inode with the blob, so what broke one broke both."""
-        if self._blobs.ingest(layer)[0] != name:
-            raise CorruptArtifactError(
-                f"{layer.title!r} changed while it was published",
-                hint="build again, and let nothing write to finished outputs",
-            )
+    def missing(self, manifest: bytes) -> list[oci.Descriptor]:
+        """Blobs of a manifest, its spec first, that are not here whole; each once.
 
-    def _manifest(
-        self, key: str, inputs: Sequence[oci.Layer], kept: Sequence[tuple[str, int]], files: int
-    ) -> bytes:
-        """Write the manifest of the kept inputs, which are `files` files, the spec and maybe
-        provenance; returns the pointer to it."""
-        descriptors = [
-            oci.Descriptor(layer.title, f"sha256:{name}", size, layer.media_type)
-            for layer, (name, size) in zip(inputs, kept, strict=True)
-        ]
-        manifest = oci.build_manifest(key, kept[files][1], descriptors[:files])
-        name, size = self._blobs.ingest_bytes(manifest)
-        sync_directory(self._blobs.directory)
-        return pointer_bytes(name, size, *(digest for digest, _ in kept[files + 1 :]))
-
-    def _point(self, kind: str, key: str, pointer: bytes) -> Artifact | None:
-        """Give a pointer its name unless a whole artifact has it; returns what has it.
-
-        None if that was not whole: it is set aside, and there may be more to write again.
+        Raises:
+            CorruptArtifactError: not the manifest of an artifact.
         """
-        path = self._actions.path(kind, key)
-        make_directory(path.parent)
-        staged = self._v1 / "tmp" / unique_name()
-        write_file(staged, pointer)
-        if link_new(staged, path):
-            sync_directory(path.parent)
-        try:
-            seen = os.lstat(path)
-            artifact = self._actions.load(kind, key, "stat")
-        except FileNotFoundError:
-            return None
-        except CorruptArtifactError as error:
-            self._warn(f"{kind} {key[:12]} is replaced: {error}")
-            set_aside(path, seen, self._v1 / "tmp")
-            return None
-        self._actions.touch(kind, key)
-        return artifact
+        key, size, layers = oci.parse_manifest(manifest)
+        wanted = {f"sha256:{key}": oci.Descriptor("spec", f"sha256:{key}", size, oci.ACTION)}
+        for layer in layers:
+            wanted.setdefault(layer.digest, layer)
+        with guarded(self.root, "cannot look up"):
+            return [d for d in wanted.values() if not self._blobs.whole(d)]
+
+    def adopt(
+        self,
+        kind: str,
+        manifest: bytes,
+        files: Mapping[str, Path | bytes],
+        *,
+        provenance: bytes | None = None,
+    ) -> Artifact:
+        """Keep an artifact that was made elsewhere, under its own manifest.
+
+        Args:
+            files: hex digest → bytes or path of each blob that `missing` named; a path below a
+                `scratch` directory is linked instead of copied. All bytes are hashed here.
+
+        Returns the artifact of its key: this one, or the whole one that was there already.
+
+        Raises:
+            CorruptArtifactError: a blob is missing or differs from its digest; nothing is named.
+            StoreError: the store cannot be written.
+        """
+        key = oci.parse_manifest(manifest)[0]
+        self._actions.path(kind, key)
+        with guarded(self.root, f"cannot keep {kind} {key[:12]}"):
+            layout.prepare(self._v1)
+            artifact = self._publisher.adopt(kind, manifest, files, provenance)
+            self._failures.forget(kind, key)
+            return artifact
 
     @contextmanager
     def single_flight(
