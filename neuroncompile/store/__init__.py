@@ -58,4 +58,14 @@ from neuroncompile.store.local import Store
 from neuroncompile.store.locks import Claim, Holder
 from neuroncompile.store.oci import Descriptor, Layer
 
-__all__ = ["Artifact", "Claim", "Descriptor", "Failure", "Holder", "Layer", "Store"]
+__all__ = [
+    "Artifact",
+    "Claim",
+    "Descriptor",
+    "Failure",
+    "Holder",
+    "Layer",
+    "Policy",
+    "Store",
+    "Sweep",
+]

@@ -19,6 +19,7 @@ __all__ = [
     "guarded",
     "link_new",
     "make_directory",
+    "remove_tree",
     "replace_file",
     "set_aside",
     "sync_directory",
@@ -125,6 +126,16 @@ def replace_file(tmp: Path, path: Path, data: bytes, *, durable: bool = True) ->
         with suppress(OSError):
             os.unlink(staged)
         raise
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a directory with all below; what cannot go stays."""
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def link_new(staged: Path, path: Path) -> bool:

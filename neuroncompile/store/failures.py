@@ -47,6 +47,15 @@ class Failures:
             return None
         return failure
 
+    def logs(self) -> set[str]:
+        """Hex digests of the logs of all records that count."""
+        found = set()
+        for path in self._root.glob("failures/*/*"):
+            failure = self.get(path.parent.name, path.name)
+            if failure is not None and failure.log is not None:
+                found.add(failure.log)
+        return found
+
     def _read(self, kind: str, key: str) -> Failure | None:
         try:
             with open(self._path(kind, key), "rb") as file:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neuroncompile.errors import CorruptArtifactError
+from neuroncompile.errors import CorruptArtifactError, StoreError
 from neuroncompile.keys import canonical_bytes, digest_of
 from neuroncompile.store import layout, locks, oci
 from neuroncompile.store.actions import Actions, Artifact, Verify
 from neuroncompile.store.blobs import Blobs
-from neuroncompile.store.durable import guarded, make_directory, unique_name, write_all
+from neuroncompile.store.durable import guarded, unique_name
 from neuroncompile.store.failures import Failure, Failures
 from neuroncompile.store.publisher import Publisher
 from neuroncompile.store.refs import Refs, no_match
 from neuroncompile.store.views import Views
+
+if TYPE_CHECKING:  # imported where they are used: a hit does without
+    from neuroncompile.store.gc import Policy, Sweep
 
 __all__ = ["Store"]
 
@@ -176,20 +178,27 @@ class Store:
         Raises:
             CorruptArtifactError: the artifact has been removed since it was looked up.
         """
-        path = self._v1 / "leases" / unique_name()
-        descriptor = None
+        with self.hold(artifact):
+            yield self.view(artifact)
+
+    @contextmanager
+    def hold(self, artifact: Artifact) -> Iterator[None]:
+        """Protect the blobs from the collector inside the block, without making a view.
+
+        Raises:
+            CorruptArtifactError: the artifact has been removed since it was looked up.
+        """
+        from neuroncompile.store import leases
+
+        manifest, taken = oci.hex_of(artifact.manifest_digest), None
         try:
             with guarded(self.root, "cannot lease"), locks.shared(self._v1):
-                manifest = oci.hex_of(artifact.manifest_digest)
                 self._actions.behind(artifact.kind, manifest, "stat", artifact.key)
-                descriptor = _lease_file(path, artifact.manifest_digest)
-                view = self._views.get(manifest, artifact.layers)
-            yield view
+                taken = leases.take(self._v1, manifest)
+            yield
         finally:
-            if descriptor is not None:
-                with suppress(OSError):
-                    os.unlink(path)
-                os.close(descriptor)
+            if taken is not None:
+                taken.release()
 
     def failure(self, kind: str, key: str) -> Failure | None:
         """The compiler's rejection of this very spec, while it counts."""
@@ -320,6 +329,66 @@ class Store:
             layout.prepare(self._v1)
             self._refs.set(name, manifest, len(self._blobs.read(manifest)))
 
+    def pin(self, name: str, artifact: Artifact) -> None:
+        """Keep an artifact until `unpin(name)`, whatever its age and size.
+
+        Raises:
+            StoreError: the name is unusable, or the store cannot be written.
+        """
+        self.set_ref(f"pins/{name}", artifact)
+
+    def unpin(self, name: str) -> None:
+        """Let the collector have what this pin kept; without such a pin, nothing happens."""
+        with guarded(self.root, f"cannot unpin {name}"):
+            self._refs.remove(f"pins/{name}")
+
+    def refs(self) -> dict[str, str]:
+        """Name → manifest digest of every ref, pins as `pins/<name>`."""
+        found = {}
+        with guarded(self.root, "cannot read"):
+            for name in self._refs.names():
+                with suppress(CorruptArtifactError):
+                    if (manifest := self._refs.get(name)) is not None:
+                        found[name] = f"sha256:{manifest}"
+        return found
+
+    def remove(self, artifact: Artifact, *, force: bool = False) -> int:
+        """Remove an artifact with the blobs that only it has; the bytes freed.
+
+        Raises:
+            StoreError: it has a name or a pin, or a process uses it, and `force` is not set
+                (names then go as well, files in use keep their bytes); or cannot be removed.
+        """
+        from neuroncompile.store import gc, leases
+
+        with guarded(self.root, f"cannot remove {artifact.key[:12]}"):
+            names = [n for n, digest in self.refs().items() if digest == artifact.manifest_digest]
+            used = oci.hex_of(artifact.manifest_digest) in leases.held(self._v1)
+            if (names or used) and not force:
+                why = f"has the name {', '.join(names)}" if names else "is in use"
+                raise StoreError(
+                    f"{artifact.kind} {artifact.key[:12]} {why}",
+                    hint="--force removes it all the same",
+                    details={"names": names, "in_use": used},
+                )
+            for name in names:
+                self._refs.remove(name)
+            return gc.discard(self._v1, artifact.kind, artifact.key)
+
+    def collect(self, policy: Policy, *, dry_run: bool = True, now: float | None = None) -> Sweep:
+        """Remove what the policy lets go, or with `dry_run` only say it; see `store.gc`.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        from neuroncompile.store import gc
+
+        with guarded(self.root, "cannot collect"):
+            if not self._v1.is_dir():
+                return gc.Sweep(dry_run)
+            layout.check_features(self._v1)
+            return gc.collect(self._v1, policy, dry_run=dry_run, now=now)
+
     def remember_failure(
         self, kind: str, key: str, reason: str, *, log: bytes | None = None
     ) -> None:
@@ -339,16 +408,3 @@ class Store:
         self._actions.path(kind, key)
         with guarded(self.root, "cannot write"):
             self._failures.forget(kind, key)
-
-
-def _lease_file(path: Path, manifest_digest: str) -> int | None:
-    """A locked file that names the manifest; None where nothing can be written or collected."""
-    try:
-        make_directory(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-    except OSError:
-        return None
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        write_all(descriptor, manifest_digest.encode())
-    return descriptor

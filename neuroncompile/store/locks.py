@@ -16,18 +16,32 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from neuroncompile.store.durable import guarded, make_directory, write_all
 
-__all__ = ["Claim", "Holder", "claim", "shared", "wait_for"]
+__all__ = [
+    "Claim",
+    "Holder",
+    "claim",
+    "exclusive",
+    "identity",
+    "owner_is_alive",
+    "shared",
+    "state_of",
+    "try_lock",
+    "wait_for",
+]
 
 POLL_SECONDS = 0.2
 _NOT_LOCKING = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
+_OWNER = re.compile(r"(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{10}(?:\.|$)")
 _ORPHANED = 4  # lock files in line behind orphaned ones; then waiting is all that is left
 
 
@@ -80,7 +94,7 @@ def claim(root: Path, name: str, what: str) -> Claim | Holder | None:
             path = root / "locks" / (f"{name}.{turn}" if turn else name)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                locked = _try_lock(descriptor)
+                locked = try_lock(descriptor)
                 holder, state = _record_of(descriptor)
                 if locked and state != "alive":
                     os.ftruncate(descriptor, 0)
@@ -125,6 +139,7 @@ def shared(root: Path) -> Iterator[None]:
         yield
         return
     try:
+        _give_way(root / "locks" / "gc.want")
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -132,7 +147,45 @@ def shared(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+@contextmanager
+def exclusive(root: Path) -> Iterator[None]:
+    """The collector's lock: nothing is named or leased inside the block.
+
+    Linux lets new sharers in before a waiting owner, so we announce ourselves, and they hold
+    back for a moment.
+
+    Raises:
+        OSError: the lock file cannot be made.
+    """
+    make_directory(root / "locks")
+    want = root / "locks" / "gc.want"
+    descriptor = os.open(root / "locks" / "gc", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        while not try_lock(descriptor):
+            with suppress(OSError):
+                os.close(os.open(want, os.O_WRONLY | os.O_CREAT, 0o666))
+                os.utime(want)
+            time.sleep(0.005)
+        with suppress(OSError):
+            os.unlink(want)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _give_way(want: Path) -> None:
+    """Wait, up to half a second, while a collector announces itself."""
+    for _ in range(50):
+        try:
+            if not 0 <= time.time() - os.stat(want).st_mtime < 1:
+                return
+        except OSError:
+            return
+        time.sleep(0.01)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file exclusively unless another has it; True where nothing can be locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -143,24 +196,45 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _record(what: str) -> bytes:
+def identity() -> dict[str, object]:
+    """Who this process is, so that others can tell whether it still lives."""
     pid = os.getpid()
-    record = {
+    return {
         "pid": pid,
         "host": os.uname().nodename,
-        "started": time.time(),
-        "what": what,
         "namespace": _pid_namespace(),
         "ticks": _start_ticks(pid),
     }
-    return json.dumps(record).encode()
+
+
+def state_of(record: Mapping[str, Any]) -> str:
+    """Whether the process with this identity is `alive` or `dead`; `unknown` if none can tell.
+
+    The identity of another host, or of a container with its own process ids, proves nothing.
+    """
+    here = record["host"] == os.uname().nodename and record.get("namespace") == _pid_namespace()
+    ticks = record.get("ticks")
+    if not here or ticks is None:
+        return "unknown"
+    return "alive" if _start_ticks(int(record["pid"])) == ticks else "dead"
+
+
+def owner_is_alive(name: str) -> bool:
+    """Whether the process that made this `unique_name` runs here; False for other hosts'."""
+    found = _OWNER.match(name)
+    if found is None or found["host"] != os.uname().nodename:
+        return False
+    return _start_ticks(int(found["pid"])) is not None
+
+
+def _record(what: str) -> bytes:
+    return json.dumps({**identity(), "started": time.time(), "what": what}).encode()
 
 
 def _record_of(descriptor: int) -> tuple[Holder | None, str]:
     """The holder in a lock file and its state: `alive`, `dead` or `unknown`.
 
-    The record of another host, or of a container with its own process ids, proves nothing; nor
-    does our own, left by a release that failed.
+    Our own record, left by a release that failed, proves nothing.
     """
     try:
         record = json.loads(os.pread(descriptor, 65536, 0))
@@ -169,11 +243,7 @@ def _record_of(descriptor: int) -> tuple[Holder | None, str]:
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, "unknown"
-    here = holder.host == os.uname().nodename and record.get("namespace") == _pid_namespace()
-    ticks = record.get("ticks")
-    if not here or ticks is None or holder.pid == os.getpid():
-        return holder, "unknown"
-    return holder, "alive" if _start_ticks(holder.pid) == ticks else "dead"
+    return holder, "unknown" if holder.pid == os.getpid() else state_of(record)
 
 
 def _pid_namespace() -> str | None:

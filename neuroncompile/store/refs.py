@@ -65,6 +65,16 @@ class Refs:
         with locks.wait_for(self._root, "index", "index.json", None):
             self._project()
 
+    def remove(self, name: str) -> None:
+        """Take a name away, if it is one, and rewrite the index."""
+        if _objection(name):
+            return
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            os.unlink(self._directory / name)
+            sync_directory((self._directory / name).parent)
+            with locks.wait_for(self._root, "index", "index.json", None):
+                self._project()
+
     def _project(self) -> None:
         entries = []
         for name in self.names():

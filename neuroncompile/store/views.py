@@ -17,7 +17,13 @@ from pathlib import Path
 
 from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.store.blobs import Blobs
-from neuroncompile.store.durable import NO_LINKS, make_directory, set_aside, unique_name
+from neuroncompile.store.durable import (
+    NO_LINKS,
+    make_directory,
+    remove_tree,
+    set_aside,
+    unique_name,
+)
 from neuroncompile.store.oci import Descriptor, hex_of
 
 __all__ = ["Views"]
@@ -85,12 +91,12 @@ class Views:
                         raise
                 seen = os.lstat(path)
                 if _is_whole(path, files):  # another process was first
-                    _remove(staged)
+                    remove_tree(staged)
                     return path
                 if (broken := set_aside(path, seen, tmp)) is not None:
-                    _remove(broken)
+                    remove_tree(broken)
         except BaseException:
-            _remove(staged)
+            remove_tree(staged)
             raise
 
     def _place(self, blob: Path, target: Path) -> None:
@@ -165,7 +171,7 @@ def _private_view(files: Iterable[tuple[str, Path]]) -> Path:
 
     def clean() -> None:
         if os.getpid() == owner:  # a forked child must not take it from its parent
-            _remove(root)
+            remove_tree(root)
 
     atexit.register(clean)
     for title, blob in files:
@@ -173,12 +179,3 @@ def _private_view(files: Iterable[tuple[str, Path]]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(blob.absolute(), target)
     return root
-
-
-def _remove(directory: Path) -> None:
-    import shutil
-
-    shutil.rmtree(directory, ignore_errors=True)
-    if os.path.lexists(directory) and not os.path.isdir(directory):
-        with suppress(OSError):
-            os.unlink(directory)
