@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_lease_pins_while_inside(kit: Any) -> None:
     with kit.store.lease(artifact) as view:
         check(view)
         (lease,) = (kit.v1 / "leases").iterdir()
-        assert lease.read_text() == artifact.manifest_digest
+        assert f"sha256:{json.loads(lease.read_text())['manifest']}" == artifact.manifest_digest
         with lease.open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert list((kit.v1 / "leases").iterdir()) == []
