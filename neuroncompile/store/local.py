@@ -21,6 +21,7 @@ from neuroncompile.store.refs import Refs, no_match
 from neuroncompile.store.views import Views
 
 if TYPE_CHECKING:  # imported where they are used: a hit does without
+    from neuroncompile.store.check import Check
     from neuroncompile.store.gc import Policy, Sweep
 
 __all__ = ["Store"]
@@ -388,6 +389,29 @@ class Store:
                 return gc.Sweep(dry_run)
             layout.check_features(self._v1)
             return gc.collect(self._v1, policy, dry_run=dry_run, now=now)
+
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Check:
+        """Hash every blob and follow every name; `problems` is empty when all is well.
+
+        Args:
+            repair: set corrupt blobs aside and remove the names that lead to them, so that the
+                next build makes them anew.
+            on_progress: called with bytes hashed and bytes in all.
+
+        Raises:
+            StoreError: the store cannot be read, or with `repair` not be written.
+        """
+        from neuroncompile.store import check
+
+        with guarded(self.root, "cannot verify"):
+            if not self._v1.is_dir():
+                return check.Check()
+            return check.check(self._v1, repair=repair, on_progress=on_progress)
 
     def remember_failure(
         self, kind: str, key: str, reason: str, *, log: bytes | None = None
