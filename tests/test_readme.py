@@ -50,7 +50,9 @@ def test_the_two_commands_come_first() -> None:
     assert "pip install -e '.[cpu]'" in SETUP
     assert SETUP.endswith('neuroncompile run smollm2-135m --chat "What is the capital of France?"')
     assert ".venv/bin/pytest" in TESTS
-    assert TESTS in (ROOT / ".ci" / "run").read_text().replace("\\\n", "")
+    continuous = (ROOT / ".ci" / "run").read_text()
+    assert SETUP in continuous
+    assert TESTS in continuous
 
 
 @pytest.mark.model
@@ -90,6 +92,10 @@ def test_python(workplace: Path, environment: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.skipif(
+    "NEURONCOMPILE_TEST_STORE" in os.environ,
+    reason="whoever gave the tests a store has run the first command, from an empty one",
+)
 def test_set_up_and_run(tmp_path: Path, smollm2_store: Path) -> None:
     """The first command on a clean copy, in a new environment; the program is in the store."""
     copy = tmp_path / "clean"

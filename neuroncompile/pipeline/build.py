@@ -23,8 +23,9 @@ from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
-from neuroncompile.store import Artifact, Store
+from neuroncompile.store import Artifact
 
 __all__ = ["Built", "build_program", "preflight"]
 
@@ -71,7 +72,7 @@ def preflight(request: BuildRequest, settings: Settings) -> Callable[[], None]:
             if recipe is None or not recipe.facts:
                 raise
             plan = make_plan(request, settings, from_facts=True)
-            if Store(settings.store).lookup("compile", plan.key) is None:
+            if open_store(settings).lookup("compile", plan.key) is None:
                 raise
 
     return check
@@ -89,7 +90,7 @@ def build_program(
         StoreError: the store cannot be written.
     """
     began = time.monotonic()
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     artifact = store.lookup("compile", plan.key)
     if artifact is not None:
         return Built(plan, artifact, store.view(artifact), hit=True)
@@ -106,13 +107,13 @@ def build_program(
             return Built(plan, artifact, store.view(artifact), hit=True)
         from neuroncompile.pipeline.graphs import compile_graphs
 
-        result = compile_graphs(plan, store, settings, output)
-        artifact = store.publish(
-            "compile",
-            plan.spec,
-            result.layers,
-            provenance=provenance(plan, result.compiled, time.monotonic() - began),
-        )
+        with compile_graphs(plan, store, settings, output) as result:
+            artifact = store.publish(
+                "compile",
+                plan.spec,
+                result.layers,
+                provenance=provenance(plan, result.compiled, time.monotonic() - began),
+            )
     seconds = time.monotonic() - began
     output.note(f"built {plan.key[:12]} in {human_seconds(seconds)}")
     return Built(

@@ -10,6 +10,7 @@ from neuroncompile.pipeline.build import Built, build_program, preflight
 from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
@@ -92,7 +93,7 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     else:
         output.line("graphs: NxD Inference derives the buckets of this configuration itself")
     output.line()
-    cached = Store(settings.store, on_warning=output.warn).lookup("compile", plan.key, touch=False)
+    cached = open_store(settings, output).lookup("compile", plan.key, touch=False)
     output.line(f"key  {plan.key}  ({'in the store' if cached else 'not in the store'})")
     output.result(
         {
@@ -112,7 +113,7 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
 
 
 def _check(plan: Plan, settings: Settings, output: Output) -> int:
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     found = store.lookup("compile", plan.key, touch=False) is not None
     packed = None
     if plan.model.weights_format == "gguf":

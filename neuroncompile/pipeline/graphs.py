@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from neuroncompile.backends import Backend, Graph, backend_for
-from neuroncompile.errors import InterruptedBuildError, StoreError, ToolchainError
+from neuroncompile.errors import (
+    CorruptArtifactError,
+    InterruptedBuildError,
+    StoreError,
+    ToolchainError,
+)
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress, waiter
@@ -28,15 +34,25 @@ class Assembled:
     reused: tuple[str, ...] = ()
 
 
-def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output) -> Assembled:
-    """Look up or compile each graph of `plan`, publishing each as it finishes."""
-    backend = backend_for(plan.target.platform)
-    work = _Work(plan, backend, store, settings, output)
+@contextmanager
+def compile_graphs(
+    plan: Plan, store: Store, settings: Settings, output: Output
+) -> Iterator[Assembled]:
+    """Look up or compile each graph of `plan`, publishing each as it finishes.
+
+    Inside the block nobody collects them, so that the program can be published from them.
+    """
+    with ExitStack() as held:
+        yield _assemble(_Work(plan, store, settings, output, held))
+
+
+def _assemble(work: _Work) -> Assembled:
+    plan, backend, store = work.plan, work.backend, work.store
     missing = work.missing
     if missing or not work.graphs:
         backend.preflight()
         _same_toolchain(plan, backend)
-    output.note(_announcement(plan, len(work.graphs), len(missing)))
+    work.output.note(_announcement(plan, len(work.graphs), len(missing)))
     for graph in work.graphs:
         if graph.key in work.have:
             work.keep(graph, "kept")
@@ -47,7 +63,7 @@ def compile_graphs(plan: Plan, store: Store, settings: Settings, output: Output)
                 work.await_other(graph)
     except KeyboardInterrupt:
         kept = sum(store.lookup("graph", g.key, touch=False) is not None for g in work.graphs)
-        raise _interrupted(kept, len(work.graphs), settings) from None
+        raise _interrupted(kept, len(work.graphs), work.settings) from None
     layers = _layers(backend.program(plan.spec), store, work.graphs, work.have)
     return Assembled(layers, tuple(work.compiled), tuple(work.reused))
 
@@ -56,16 +72,22 @@ class _Work:
     """The graphs of one program on their way into the store."""
 
     def __init__(
-        self, plan: Plan, backend: Backend, store: Store, settings: Settings, output: Output
+        self,
+        plan: Plan,
+        store: Store,
+        settings: Settings,
+        output: Output,
+        held: ExitStack,
     ) -> None:
-        self.plan, self.backend, self.store = plan, backend, store
+        self.plan, self.store, self.held = plan, store, held
         self.settings, self.output = settings, output
-        self.graphs = backend.graphs(plan.spec)
+        self.backend = backend_for(plan.target.platform)
+        self.graphs = self.backend.graphs(plan.spec)
         self.have: dict[str, Artifact] = {}
         for graph in self.graphs:
             found = store.lookup("graph", graph.key)
             if found is not None:
-                self.have[graph.key] = found
+                self._take(graph, found)
         self.compiled: list[str] = []
         self.reused: list[str] = []
         self.progress = BuildProgress(output, total=len(self.graphs))
@@ -73,6 +95,12 @@ class _Work:
     @property
     def missing(self) -> list[Graph]:
         return [graph for graph in self.graphs if graph.key not in self.have]
+
+    def _take(self, graph: Graph, found: Artifact) -> None:
+        """Use a graph, and keep it from the collector until the program that has it is kept."""
+        with suppress(CorruptArtifactError):  # collected this instant: as if never found
+            self.held.enter_context(self.store.hold(found))
+            self.have[graph.key] = found
 
     def keep(self, graph: Graph, how: str) -> None:
         """Count a graph that somebody else compiled."""
@@ -103,9 +131,10 @@ class _Work:
         """Look again: it may have been published since the first look."""
         found = self.store.lookup("graph", graph.key)
         if found is not None:
-            self.have[graph.key] = found
+            self._take(graph, found)
+        if graph.key in self.have:
             self.keep(graph, "kept")
-        return found is not None
+        return graph.key in self.have
 
     def _compile(self, graphs: Sequence[Graph]) -> Iterator[Graph]:
         if not graphs:
@@ -121,12 +150,13 @@ class _Work:
                 on_tick=self.progress.tick,
             ):
                 seconds = self.progress.seconds(graph.name)
-                self.have[graph.key] = self.store.publish(
+                made = self.store.publish(
                     "graph",
                     graph.spec,
                     [Layer(f.title, path=f.path, media_type=f.media_type) for f in files],
                     provenance=provenance(self.plan, [graph.name], seconds, compiler=compiler),
                 )
+                self._take(graph, made)
                 self.compiled.append(graph.name)
                 self.progress.finish(graph.name)
                 yield graph

@@ -9,6 +9,7 @@ from typing import Any
 from neuroncompile.errors import ConfigError
 from neuroncompile.keys.explain import Difference, differences, nearest_spec
 from neuroncompile.output import Output, age, human_bytes
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
 
@@ -28,7 +29,7 @@ def ls_command(kind: str | None, settings: Settings, output: Output) -> int:
             legal=list(KINDS),
             hint="--kind " + ", ".join(KINDS[:-1]) + f" or {KINDS[-1]}",
         )
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     rows = sorted(store.artifacts(kind), key=lambda a: -store.last_used(a))
     if not rows:
         output.note(f"{settings.store} ({settings.store_origin}) holds no artifacts")
@@ -47,7 +48,7 @@ def ls_command(kind: str | None, settings: Settings, output: Output) -> int:
 
 def show_command(text: str, settings: Settings, output: Output) -> int:
     """One artifact: identity, files, spec, provenance."""
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     artifact = store.find(text)
     spec = store.spec_of(artifact)
     summary = _summary(store, artifact)
@@ -87,7 +88,7 @@ def show_command(text: str, settings: Settings, output: Output) -> int:
 
 def path_command(text: str, settings: Settings, output: Output) -> int:
     """The view directory of one artifact."""
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     artifact = store.find(text)
     path = store.view(artifact)
     output.line(str(path))
@@ -97,7 +98,7 @@ def path_command(text: str, settings: Settings, output: Output) -> int:
 
 def explain_command(text: str, other: str | None, settings: Settings, output: Output) -> int:
     """Differing fields of two keys, or of one key and its nearest neighbour."""
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     left = store.find(text)
     spec = store.spec_of(left)
     if other is not None:

@@ -19,6 +19,7 @@ from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.prompts import Ask
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.pipeline.weights import weight_files
 from neuroncompile.runtime.chat import chat_template, render
 from neuroncompile.runtime.engine import Engine
@@ -27,7 +28,6 @@ from neuroncompile.runtime.requests import Completion, Event, Request
 from neuroncompile.runtime.sampling import Sampling, resolve_sampling
 from neuroncompile.runtime.tokenizer import Tokenizer
 from neuroncompile.settings import Settings
-from neuroncompile.store import Store
 
 __all__ = ["PlannedLimits", "Session", "Speech", "open_session", "sampling_of"]
 
@@ -207,7 +207,7 @@ def open_session(
     built = build_program(plan, settings, output, require_cached=require_cached)
     weights = weight_files(plan, settings, output, require_cached=require_cached)
     lease = ExitStack()
-    store = Store(settings.store)
+    store = open_store(settings)
     view = lease.enter_context(store.lease(built.artifact))
     if weights.packed is not None:
         lease.enter_context(store.lease(weights.packed))

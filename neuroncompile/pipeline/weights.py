@@ -17,6 +17,7 @@ from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import Transfer, waiter
 from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
@@ -65,7 +66,7 @@ def weight_files(
     if plan.model.weights_format == "safetensors":
         model = models.fetch_weights(plan.model, settings, progress=Transfer(output))
         return Weights(tuple(w.path for w in model.weights if w.path is not None))
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     spec, artifact = find_packed(plan, store, settings)
     if artifact is None:
         key = spec_key(spec)

@@ -43,6 +43,12 @@ symbolic links elsewhere, for this process only.
 Lease. A file in `leases/`, locked while its process lives, names a manifest in use; made under
 the collector's shared lock after the blobs were seen, so none goes in between.
 
+Collect. Under the collector's lock, exclusive: names that may go, then views, then blobs that
+nothing names and nobody touched within the grace period; see `store.gc`.
+
+Layers. Stores below, asked in turn and never written: baked into an image, or on a read-only
+mount. What is published or viewed goes into the upper one.
+
 Crash. Every step leaves a file in `tmp/` or a blob that nothing names; both are garbage.
 
 A copied or moved store works: nothing holds an absolute path. Copies change inodes, so blobs

@@ -47,10 +47,15 @@ def touch(path: Path, seen: os.stat_result) -> bool:
 
 
 class Blobs:
-    """`blobs/sha256` of a store, with the memory of what has been hashed."""
+    """`blobs/sha256` of a store, with the memory of what has been hashed.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        frozen: nothing is written, whatever the file system would allow.
+    """
+
+    def __init__(self, root: Path, *, frozen: bool = False) -> None:
         self._root = root
+        self._frozen = frozen
         self._tmp = root / "tmp"
         self._hashed: dict[str, tuple[int, int, int, int]] = {}  # for a store we cannot write
         self.directory = root / "blobs" / "sha256"
@@ -113,6 +118,11 @@ class Blobs:
 
     def _broken(self, name: str, seen: os.stat_result, why: str) -> CorruptArtifactError:
         aside = None
+        if self._frozen:
+            return CorruptArtifactError(
+                f"blob {name[:12]} of {self._root.parent} is corrupt: {why}",
+                details={"digest": f"sha256:{name}"},
+            )
         with suppress(OSError):  # on a read-only store it stays, and is refused every time
             make_directory(self._tmp)
             aside = set_aside(self.path(name), seen, self._tmp)
@@ -139,6 +149,8 @@ class Blobs:
     def _remember(self, name: str, seen: os.stat_result) -> None:
         mark = _mark(seen)
         self._hashed[name] = mark
+        if self._frozen:
+            return
         marks = [m for m in self._marks(name) if m[2:] == mark[2:] and m != mark][-15:]
         text = "".join(" ".join(map(str, m)) + "\n" for m in [*marks, mark])
         with suppress(OSError):  # forgetting costs a hash, nothing else

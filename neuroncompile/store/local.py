@@ -5,48 +5,48 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from neuroncompile.errors import CorruptArtifactError, StoreError
 from neuroncompile.keys import canonical_bytes, digest_of
 from neuroncompile.store import layout, locks, oci
-from neuroncompile.store.actions import Actions, Artifact, Verify
-from neuroncompile.store.blobs import Blobs
+from neuroncompile.store.actions import Artifact, Verify
 from neuroncompile.store.durable import guarded, unique_name
-from neuroncompile.store.failures import Failure, Failures
 from neuroncompile.store.publisher import Publisher
-from neuroncompile.store.refs import Refs, no_match
+from neuroncompile.store.reader import Reader
+from neuroncompile.store.refs import no_match
+from neuroncompile.store.upkeep import Upkeep
 from neuroncompile.store.views import Views
-
-if TYPE_CHECKING:  # imported where they are used: a hit does without
-    from neuroncompile.store.check import Check
-    from neuroncompile.store.gc import Policy, Sweep
 
 __all__ = ["Store"]
 
 _KEY_DIGITS = 8  # of a key that a person types
 
 
-class Store:
+class Store(Upkeep):
     """The artifact store under `root`, in `root/v1`; the package's docstring has its rules.
 
     Args:
         root: the directory; it and all below is made by the first write, never by a read.
+        layers: roots of stores below, which are only read, in the order they are asked.
         on_warning: told what was broken but not fatal, such as a corrupt artifact that is
             treated as missing. None drops it.
     """
 
-    def __init__(self, root: Path, *, on_warning: Callable[[str], None] | None = None) -> None:
-        self.root = Path(root).absolute()
-        self._v1 = self.root / "v1"
+    def __init__(
+        self,
+        root: Path,
+        *,
+        layers: Sequence[Path] = (),
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
         self._warn = on_warning or (lambda _: None)
-        self._blobs = Blobs(self._v1)
-        self._actions = Actions(self._v1, self._blobs)
-        self._views = Views(self._v1, self._blobs)
-        self._refs = Refs(self._v1)
-        self._failures = Failures(self._v1)
+        own = Reader(Path(root).absolute(), self._warn)
+        super().__init__(own)
+        below = [Reader(Path(layer).absolute(), self._warn, frozen=True) for layer in layers]
+        self._readers = [own, *(reader for reader in below if reader.root != own.root)]
+        self._views = Views(self._v1)
         self._publisher = Publisher(self._v1, self._blobs, self._actions, self._warn)
 
     # ---- reading
@@ -64,27 +64,28 @@ class Store:
         Raises:
             StoreError: the store cannot be read, or was made by a newer version.
         """
-        with guarded(self.root, "cannot look up"):
-            try:
-                artifact = self._actions.load(kind, key, verify)
-            except CorruptArtifactError as error:
-                self._warn(f"{kind} {key[:12]} is treated as missing: {error}")
-                return None
-            if artifact is not None and touch:
-                self._actions.touch(kind, key)
-            return artifact
+        for reader in self._readers:
+            artifact = reader.load(kind, key, verify)
+            if artifact is not None:
+                if touch and reader is self._own:
+                    self._actions.touch(kind, key)
+                return artifact
+        return None
 
     def artifacts(self, kind: str | None = None) -> Iterator[Artifact]:
         """All artifacts, or those of a kind, by kind and key; their layers are not checked."""
-        for name, key in self._actions.names(kind):
-            with guarded(self.root, "cannot read"):
-                try:
-                    artifact = self._actions.load(name, key, "none")
-                except CorruptArtifactError as error:
-                    self._warn(f"{name} {key[:12]} is skipped: {error}")
-                    continue
+        for name, (reader, key) in self._names(kind):
+            artifact = reader.load(name, key, "none")
             if artifact is not None:
                 yield artifact
+
+    def _names(self, kind: str | None = None) -> list[tuple[str, tuple[Reader, str]]]:
+        """Kind, then reader and key, of every pointer; the upper one hides those below."""
+        found: dict[tuple[str, str], Reader] = {}
+        for reader in self._readers:
+            for name in reader.names(kind):
+                found.setdefault(name, reader)
+        return [(name, (found[name, key], key)) for name, key in sorted(found)]
 
     def find(self, text: str) -> Artifact:
         """The artifact that a person means: a ref, 8 or more digits of a key, or `sha256:…`
@@ -94,28 +95,38 @@ class Store:
             StoreError: nothing or more than one fits; the candidates are in the message.
             CorruptArtifactError: it is there and broken.
         """
-        with guarded(self.root, "cannot look up"):
-            named = self._refs.get(text)
-            if named is not None:
-                artifact = self._actions.behind("", named, "stat")
-                kind = str(self.spec_of(artifact).get("kind"))
-                return Artifact(kind, artifact.key, artifact.manifest_digest, artifact.layers)
-            wanted = text.strip().lower().removeprefix("sha256:")
-            names = self._actions.names()
-            matches = [name for name in names if wanted and name[1].startswith(wanted)]
-            if len(wanted) >= _KEY_DIGITS and not matches:
-                digest = f"sha256:{wanted}"
-                matches = [
-                    (a.kind, a.key)
-                    for a in self.artifacts()
-                    if a.manifest_digest.startswith(digest)
-                ]
-            if len(wanted) >= _KEY_DIGITS and len(matches) == 1:
-                found = self._actions.load(*matches[0], "stat")
-                if found is not None:
-                    return found
-            others = self._refs.names()[:4] + [f"{kind} {key[:16]}" for kind, key in names[:4]]
+        for reader in self._readers:
+            if (manifest := reader.named(text)) is not None:
+                with guarded(reader.root, "cannot read"):
+                    found = reader.actions.behind("", manifest, "stat")
+                    kind = str(json.loads(reader.read(f"sha256:{found.key}")).get("kind"))
+                    return Artifact(kind, found.key, found.manifest_digest, found.layers)
+        wanted = text.strip().lower().removeprefix("sha256:")
+        names = [(kind, key) for kind, (_, key) in self._names()]
+        matches = [name for name in names if wanted and name[1].startswith(wanted)]
+        if len(wanted) >= _KEY_DIGITS and not matches:
+            digest = f"sha256:{wanted}"
+            matches = [
+                (a.kind, a.key) for a in self.artifacts() if a.manifest_digest.startswith(digest)
+            ]
+        if len(wanted) >= _KEY_DIGITS and len(matches) == 1:
+            for reader in self._readers:
+                with guarded(reader.root, "cannot read"):
+                    if (artifact := reader.actions.load(*matches[0], "stat")) is not None:
+                        return artifact
+        others = sorted(self.refs())[:4] + [f"{kind} {key[:16]}" for kind, key in names[:4]]
         raise no_match(text, matches, others, _KEY_DIGITS)
+
+    def home(self, artifact: Artifact) -> Path:
+        """Root of the store that has the artifact: this one's, or a layer's."""
+        return self._home(artifact).root
+
+    def _home(self, artifact: Artifact) -> Reader:
+        if len(self._readers) > 1:
+            for reader in self._readers:
+                if reader.has(artifact):
+                    return reader
+        return self._own
 
     def spec_of(self, artifact: Artifact) -> dict[str, Any]:
         """The spec: all inputs of the artifact.
@@ -123,9 +134,8 @@ class Store:
         Raises:
             CorruptArtifactError: its blob is missing or differs from its digest.
         """
-        with guarded(self.root, "cannot read"):
-            spec: dict[str, Any] = json.loads(self._blobs.read(artifact.key))
-            return spec
+        spec: dict[str, Any] = json.loads(self._home(artifact).read(f"sha256:{artifact.key}"))
+        return spec
 
     def provenance_of(self, artifact: Artifact) -> dict[str, Any] | None:
         """How the artifact came to be, if that was recorded and is still there."""
@@ -135,10 +145,7 @@ class Store:
 
     def provenance_bytes(self, artifact: Artifact) -> bytes | None:
         """The record of `provenance_of`, byte for byte."""
-        with guarded(self.root, "cannot read"), suppress(CorruptArtifactError):
-            name = self._actions.provenance(artifact)
-            return None if name is None else self._blobs.read(name)
-        return None
+        return self._home(artifact).provenance(artifact)
 
     def manifest_of(self, artifact: Artifact) -> bytes:
         """The manifest, byte for byte.
@@ -146,19 +153,16 @@ class Store:
         Raises:
             CorruptArtifactError: its blob is missing or differs from its digest.
         """
-        with guarded(self.root, "cannot read"):
-            return self._blobs.read(oci.hex_of(artifact.manifest_digest))
+        return self._home(artifact).read(artifact.manifest_digest)
 
     def last_used(self, artifact: Artifact) -> float:
         """Unix time of the last use, to the hour; 0 when the pointer is gone."""
-        try:
-            return os.stat(self._actions.path(artifact.kind, artifact.key)).st_mtime
-        except FileNotFoundError:
-            return 0.0
+        return self._home(artifact).used(artifact)
 
     def blob_path(self, digest: str) -> Path:
         """Where the blob with this digest is kept; read-only, as every blob."""
-        return self._blobs.path(oci.hex_of(digest))
+        paths = [reader.blobs.path(oci.hex_of(digest)) for reader in self._readers]
+        return next((path for path in paths[:-1] if path.exists()), paths[-1])
 
     def view(self, artifact: Artifact) -> Path:
         """A read-only directory with the artifact's files under their titles.
@@ -170,7 +174,13 @@ class Store:
             CorruptArtifactError: a file is missing.
         """
         with guarded(self.root, "cannot make a view"):
-            return self._views.get(oci.hex_of(artifact.manifest_digest), artifact.layers)
+            home = self._home(artifact)
+            manifest = oci.hex_of(artifact.manifest_digest)
+            if home is not self._own:
+                made = Views(home.v1).whole(manifest, artifact.layers, home.blobs)
+                if made is not None:
+                    return made
+            return self._views.get(manifest, artifact.layers, home.blobs)
 
     @contextmanager
     def lease(self, artifact: Artifact) -> Iterator[Path]:
@@ -186,6 +196,8 @@ class Store:
     def hold(self, artifact: Artifact) -> Iterator[None]:
         """Protect the blobs from the collector inside the block, without making a view.
 
+        A layer below is not ours to protect; whoever collects there must know its readers.
+
         Raises:
             CorruptArtifactError: the artifact has been removed since it was looked up.
         """
@@ -194,18 +206,13 @@ class Store:
         manifest, taken = oci.hex_of(artifact.manifest_digest), None
         try:
             with guarded(self.root, "cannot lease"), locks.shared(self._v1):
-                self._actions.behind(artifact.kind, manifest, "stat", artifact.key)
+                actions = self._home(artifact).actions
+                actions.behind(artifact.kind, manifest, "stat", artifact.key)
                 taken = leases.take(self._v1, manifest)
             yield
         finally:
             if taken is not None:
                 taken.release()
-
-    def failure(self, kind: str, key: str) -> Failure | None:
-        """The compiler's rejection of this very spec, while it counts."""
-        self._actions.path(kind, key)
-        with guarded(self.root, "cannot look up"):
-            return self._failures.get(kind, key)
 
     # ---- writing
 
@@ -318,117 +325,3 @@ class Store:
             path = self._v1 / "tmp" / unique_name(name)
             os.mkdir(path)
             return path
-
-    def set_ref(self, name: str, artifact: Artifact) -> None:
-        """Give an artifact a name for people, in place of what had it.
-
-        Raises:
-            StoreError: the name is unusable, or the store cannot be written.
-        """
-        manifest = oci.hex_of(artifact.manifest_digest)
-        with guarded(self.root, f"cannot name {artifact.key[:12]}"):
-            layout.prepare(self._v1)
-            self._refs.set(name, manifest, len(self._blobs.read(manifest)))
-
-    def pin(self, name: str, artifact: Artifact) -> None:
-        """Keep an artifact until `unpin(name)`, whatever its age and size.
-
-        Raises:
-            StoreError: the name is unusable, or the store cannot be written.
-        """
-        self.set_ref(f"pins/{name}", artifact)
-
-    def unpin(self, name: str) -> None:
-        """Let the collector have what this pin kept; without such a pin, nothing happens."""
-        with guarded(self.root, f"cannot unpin {name}"):
-            self._refs.remove(f"pins/{name}")
-
-    def refs(self) -> dict[str, str]:
-        """Name → manifest digest of every ref, pins as `pins/<name>`."""
-        found = {}
-        with guarded(self.root, "cannot read"):
-            for name in self._refs.names():
-                with suppress(CorruptArtifactError):
-                    if (manifest := self._refs.get(name)) is not None:
-                        found[name] = f"sha256:{manifest}"
-        return found
-
-    def remove(self, artifact: Artifact, *, force: bool = False) -> int:
-        """Remove an artifact with the blobs that only it has; the bytes freed.
-
-        Raises:
-            StoreError: it has a name or a pin, or a process uses it, and `force` is not set
-                (names then go as well, files in use keep their bytes); or cannot be removed.
-        """
-        from neuroncompile.store import gc, leases
-
-        with guarded(self.root, f"cannot remove {artifact.key[:12]}"):
-            names = [n for n, digest in self.refs().items() if digest == artifact.manifest_digest]
-            used = oci.hex_of(artifact.manifest_digest) in leases.held(self._v1)
-            if (names or used) and not force:
-                why = f"has the name {', '.join(names)}" if names else "is in use"
-                raise StoreError(
-                    f"{artifact.kind} {artifact.key[:12]} {why}",
-                    hint="--force removes it all the same",
-                    details={"names": names, "in_use": used},
-                )
-            for name in names:
-                self._refs.remove(name)
-            return gc.discard(self._v1, artifact.kind, artifact.key)
-
-    def collect(self, policy: Policy, *, dry_run: bool = True, now: float | None = None) -> Sweep:
-        """Remove what the policy lets go, or with `dry_run` only say it; see `store.gc`.
-
-        Raises:
-            StoreError: the store cannot be read or written.
-        """
-        from neuroncompile.store import gc
-
-        with guarded(self.root, "cannot collect"):
-            if not self._v1.is_dir():
-                return gc.Sweep(dry_run)
-            layout.check_features(self._v1)
-            return gc.collect(self._v1, policy, dry_run=dry_run, now=now)
-
-    def check(
-        self,
-        *,
-        repair: bool = False,
-        on_progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Check:
-        """Hash every blob and follow every name; `problems` is empty when all is well.
-
-        Args:
-            repair: set corrupt blobs aside and remove the names that lead to them, so that the
-                next build makes them anew.
-            on_progress: called with bytes hashed and bytes in all.
-
-        Raises:
-            StoreError: the store cannot be read, or with `repair` not be written.
-        """
-        from neuroncompile.store import check
-
-        with guarded(self.root, "cannot verify"):
-            if not self._v1.is_dir():
-                return check.Check()
-            return check.check(self._v1, repair=repair, on_progress=on_progress)
-
-    def remember_failure(
-        self, kind: str, key: str, reason: str, *, log: bytes | None = None
-    ) -> None:
-        """Remember for 24 hours that the compiler rejects this very spec.
-
-        Only for a rejection that would come again: never for a signal, a time limit, lack of
-        memory or disk. A publish under the key forgets it.
-        """
-        self._actions.path(kind, key)
-        with guarded(self.root, "cannot write"):
-            layout.prepare(self._v1)
-            kept = self._blobs.ingest_bytes(log)[0] if log is not None else None
-            self._failures.remember(kind, key, reason, kept)
-
-    def forget_failure(self, kind: str, key: str) -> None:
-        """Let the next build try again."""
-        self._actions.path(kind, key)
-        with guarded(self.root, "cannot write"):
-            self._failures.forget(kind, key)

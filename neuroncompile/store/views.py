@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,18 +38,22 @@ _UNWRITABLE = frozenset(
 class Views:
     """`views/` of a store."""
 
-    def __init__(self, root: Path, blobs: Blobs) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._blobs = blobs
         self._private: dict[str, Path] = {}
-        self._methods = [_reflink, _hardlink, _symlink, _copy]
+        self._methods: dict[int, list[Callable[[Path, Path], None]]] = {}
 
     def path(self, manifest: str) -> Path:
         """Where the view of the manifest with this hex digest is, or would be."""
         return self._root / "views" / manifest
 
-    def get(self, manifest: str, layers: Iterable[Descriptor]) -> Path:
-        """The view, made if it is not there.
+    def whole(self, manifest: str, layers: Iterable[Descriptor], blobs: Blobs) -> Path | None:
+        """The view if it is there and whole; nothing is made."""
+        path = self.path(manifest)
+        return path if _is_whole(path, _files(layers, blobs)) else None
+
+    def get(self, manifest: str, layers: Iterable[Descriptor], blobs: Blobs) -> Path:
+        """The view of files among `blobs`, made if it is not there.
 
         Where the store cannot be written (read-only, full) and has no view, the result is a
         directory of symbolic links under the system's temporary directory, which lives as long
@@ -61,7 +65,7 @@ class Views:
         if manifest in self._private:
             return self._private[manifest]
         path = self.path(manifest)
-        files = [(layer.title, self._blobs.path(hex_of(layer.digest))) for layer in layers]
+        files = _files(layers, blobs)
         if _is_whole(path, files):
             return path
         try:
@@ -100,18 +104,21 @@ class Views:
             raise
 
     def _place(self, blob: Path, target: Path) -> None:
-        if not os.path.exists(blob):
-            raise CorruptArtifactError(f"blob {blob.name[:12]} is missing")
+        try:
+            device = os.stat(blob).st_dev
+        except FileNotFoundError:
+            raise CorruptArtifactError(f"blob {blob.name[:12]} is missing") from None
+        methods = self._methods.setdefault(device, [_reflink, _hardlink, _symlink, _copy])
         while True:
             try:
-                self._methods[0](blob, target)
+                methods[0](blob, target)
                 return
             except OSError as error:
                 with suppress(FileNotFoundError):
                     os.unlink(target)
-                if len(self._methods) == 1 or error.errno not in _CANNOT:
+                if len(methods) == 1 or error.errno not in _CANNOT:
                     raise
-                del self._methods[0]  # nor will the next file of this store
+                del methods[0]  # nor will it work for the next file of this device
 
 
 def _reflink(blob: Path, target: Path) -> None:
@@ -133,8 +140,12 @@ def _hardlink(blob: Path, target: Path) -> None:
 
 
 def _symlink(blob: Path, target: Path) -> None:
+    root = blob.parts[:-3]
+    if target.parts[: len(root)] != root:  # a blob of another store
+        os.symlink(blob, target)
+        return
     # Relative to where the view will be, one directory below views/, so a store can be moved.
-    depth = len(target.parts) - len(blob.parts[:-3])
+    depth = len(target.parts) - len(root)
     os.symlink("../" * (depth - 1) + "/".join(blob.parts[-3:]), target)
 
 
@@ -160,6 +171,10 @@ def _is_whole(path: Path, files: Iterable[tuple[str, Path]]) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def _files(layers: Iterable[Descriptor], blobs: Blobs) -> list[tuple[str, Path]]:
+    return [(layer.title, blobs.path(hex_of(layer.digest))) for layer in layers]
 
 
 def _private_view(files: Iterable[tuple[str, Path]]) -> Path:

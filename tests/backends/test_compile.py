@@ -221,7 +221,7 @@ def test_a_killed_build_takes_its_compilers_along(
     here = str(Path(__file__).parent)
     build = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), here])
     try:
-        wait_until(pid_file.exists, seconds=60)
+        wait_until(pid_file.exists, seconds=180)
     finally:
         build.send_signal(signal.SIGKILL)
         build.wait()

@@ -19,6 +19,8 @@ HEADER = "cstdint"  # small, so that the tests are about us
 @pytest.fixture(autouse=True)
 def _inductor_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codecache, "_precompile_header", codecache._precompile_header)
+    # In this process, unlike a compiler's, distutils may have been imported before setuptools.
+    monkeypatch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")
     headers._digest.cache_clear()
 
 
