@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neuroncompile.errors import ConfigError
 from neuroncompile.keys.explain import Difference, differences, nearest_spec
 from neuroncompile.output import Output, age, human_bytes
+from neuroncompile.pipeline.amounts import parse_seconds
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
@@ -19,31 +22,76 @@ __all__ = ["explain_command", "ls_command", "path_command", "show_command"]
 KINDS = ("compile", "graph", "pack")
 
 
-def ls_command(kind: str | None, settings: Settings, output: Output) -> int:
-    """List artifacts, most recently used first."""
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(
-            f"no kind {kind!r}",
-            field="kind",
-            value=kind,
-            legal=list(KINDS),
-            hint="--kind " + ", ".join(KINDS[:-1]) + f" or {KINDS[-1]}",
-        )
+SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "used": lambda row: -row["last_used"],
+    "size": lambda row: -row["bytes"],
+    "unique": lambda row: -row["unique_bytes"],
+    "kind": lambda row: (row["kind"], row["what"], row["key"]),
+    "key": lambda row: row["key"],
+}
+
+
+def ls_command(
+    settings: Settings,
+    output: Output,
+    *,
+    kind: str | None = None,
+    match: str = "",
+    unused: str = "",
+    sort: str = "used",
+    limit: int = 0,
+) -> int:
+    """List artifacts, most recently used first unless sorted otherwise."""
+    _one_of("kind", kind, KINDS)
+    _one_of("sort", sort, tuple(SORTS))
+    before = time.time() - parse_seconds(unused, "unused") if unused else math.inf
     store = open_store(settings, output)
-    rows = sorted(store.artifacts(kind), key=lambda a: -store.last_used(a))
-    if not rows:
-        output.note(f"{settings.store} ({settings.store_origin}) holds no artifacts")
-    described = [_summary(store, artifact) for artifact in rows]
-    if rows:
+    sizes = store.usage().sizes
+    rows = []
+    for artifact in store.artifacts(kind):
+        row = _summary(store, artifact)
+        size = sizes.get((artifact.kind, artifact.key))  # None in a layer below
+        row["shared_bytes"] = size.shared if size else row["bytes"]
+        row["unique_bytes"] = size.unique if size else 0
+        text = f"{row['key']} {row['kind']} {row['what']}".lower()
+        if row["last_used"] <= before and match.lower() in text:
+            rows.append(row)
+    rows.sort(key=SORTS[sort])
+    found = len(rows)
+    rows = rows[: limit or None]
+    if not found:
+        filtered = " that match" if kind or match or unused else ""
+        output.note(f"{settings.store} ({settings.store_origin}) holds no artifacts{filtered}")
+    else:
         output.table(
-            ("KEY", "KIND", "WHAT", "SIZE", "USED"),
+            ("KEY", "KIND", "WHAT", "SIZE", "UNIQUE", "USED"),
             [
-                (r["key"][:12], r["kind"], r["what"], human_bytes(r["bytes"]), age(r["last_used"]))
-                for r in described
+                (
+                    r["key"][:12],
+                    r["kind"],
+                    r["what"],
+                    human_bytes(r["bytes"]),
+                    human_bytes(r["unique_bytes"]),
+                    age(r["last_used"]),
+                )
+                for r in rows
             ],
         )
-    output.result({"store": str(settings.store), "artifacts": described})
+    if len(rows) < found:
+        output.note(f"{found - len(rows)} more; --limit 0 shows all")
+    output.result({"store": str(settings.store), "artifacts": rows, "found": found})
     return 0
+
+
+def _one_of(field: str, value: str | None, legal: Sequence[str]) -> None:
+    if value is not None and value not in legal:
+        raise ConfigError(
+            f"no {field} {value!r}",
+            field=field,
+            value=value,
+            legal=list(legal),
+            hint=f"--{field} " + ", ".join(legal[:-1]) + f" or {legal[-1]}",
+        )
 
 
 def show_command(text: str, settings: Settings, output: Output) -> int:

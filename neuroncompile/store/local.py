@@ -96,7 +96,8 @@ class Store(Upkeep):
             CorruptArtifactError: it is there and broken.
         """
         for reader in self._readers:
-            if (manifest := reader.named(text)) is not None:
+            manifest = reader.named(text) or reader.named(f"pins/{text}")
+            if manifest is not None:
                 with guarded(reader.root, "cannot read"):
                     found = reader.actions.behind("", manifest, "stat")
                     kind = str(json.loads(reader.read(f"sha256:{found.key}")).get("kind"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,9 @@ from neuroncompile.store.reader import Reader
 
 if TYPE_CHECKING:  # imported where they are used: a hit does without
     from neuroncompile.store.check import Check
+    from neuroncompile.store.events import Totals
     from neuroncompile.store.gc import Policy, Sweep
+    from neuroncompile.store.usage import Usage
 
 __all__ = ["Upkeep"]
 
@@ -104,12 +107,14 @@ class Upkeep:
         Raises:
             StoreError: the store cannot be read or written.
         """
-        from neuroncompile.store import gc
+        from neuroncompile.store import events, gc
 
         with guarded(self.root, "cannot collect"):
             if not self._v1.is_dir():
                 return gc.Sweep(dry_run)
             layout.check_features(self._v1)
+            if not dry_run:
+                events.fold(self._v1, self._cost)
             return gc.collect(self._v1, policy, dry_run=dry_run, now=now)
 
     def check(
@@ -138,6 +143,37 @@ class Upkeep:
     def home(self, artifact: Artifact) -> Path:
         """Root of the store that has the artifact."""
         return self.root
+
+    def count(self, event: str, kind: str, key: str) -> None:
+        """Count a `hit` or a `miss`, where the store can be written."""
+        from neuroncompile.store import events
+
+        events.record(self._v1, event, kind, key)
+
+    def totals(self) -> Totals:
+        """Hits, misses and what they saved, since the store was made."""
+        from neuroncompile.store import events
+
+        with guarded(self.root, "cannot read"):
+            return events.totals(self._v1, self._cost)
+
+    def _cost(self, kind: str, key: str) -> tuple[int, float]:
+        """Bytes of an artifact's files and seconds of its build."""
+        artifact = self._own.load(kind, key, "none")
+        if artifact is None:
+            return 0, 0.0
+        try:
+            seconds = float(json.loads(self._own.provenance(artifact) or b"{}").get("seconds", 0))
+        except (ValueError, TypeError, AttributeError):
+            seconds = 0.0
+        return sum(d.size for d in artifact.layers), seconds
+
+    def usage(self) -> Usage:
+        """What every artifact takes, and the store in all."""
+        from neuroncompile.store import usage
+
+        with guarded(self.root, "cannot read"):
+            return usage.measure(self._v1)
 
     def remember_failure(
         self, kind: str, key: str, reason: str, *, log: bytes | None = None
