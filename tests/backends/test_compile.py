@@ -270,3 +270,15 @@ def wait_until(condition: Any, *, seconds: float) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+def test_only_what_is_sure_to_come_again_is_called_deterministic(
+    first_run: Run, tmp_path: Path
+) -> None:
+    """A spec our own code cannot lower is refused every time; a compiler's exit proves nothing."""
+    assert first_run.failure.details["deterministic"] is False
+    spec = {**EDGE.spec, "region": "whole"}
+    broken = Graph(EDGE.submodel, "whole", EDGE.batch, EDGE.bucket, 0, spec, EDGE.key, EDGE.name)
+    with pytest.raises(CompileError) as caught:
+        list(compile_graphs([broken], scratch=tmp_path / "s", cache=tmp_path / "c"))
+    assert caught.value.details["deterministic"] is True

@@ -180,7 +180,7 @@ class _Worker:
             raise self._failure(graph, _ending(self.process.wait()))
         answer = json.loads(line)
         if "error" in answer:
-            raise self._failure(graph, answer["error"])
+            raise self._failure(graph, answer["error"], answer["deterministic"])
         files = []
         for title in answer["files"]:
             path = self.scratch / graph.key / title
@@ -203,7 +203,9 @@ class _Worker:
             remove_leftover(self.graph.key)
             shutil.rmtree(self.scratch / self.graph.key, ignore_errors=True)
 
-    def _failure(self, graph: Graph, how: str) -> CompileError | StoreError:
+    def _failure(
+        self, graph: Graph, how: str, deterministic: bool = False
+    ) -> CompileError | StoreError:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         if any(sign in line for line in [how, *lines] for sign in DISK_FULL):
             return StoreError(
@@ -219,6 +221,7 @@ class _Worker:
                 "graph": graph.name,
                 "key": graph.key,
                 "how": how,
+                "deterministic": deterministic,
                 "log": str(self.log),
                 "last_lines": [line for line in lines if line.strip()][-12:],
             },

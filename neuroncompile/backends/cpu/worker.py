@@ -1,10 +1,11 @@
 """A compiler process: one import of torch, many graphs.
 
 `python -m neuroncompile.backends.cpu.worker` reads one JSON object a line from stdin,
-`{"key", "spec", "out", "cache"}`, compiles it, and answers with a line on the stdout it was started
-with: `{"key", "files": [titles]}` or `{"key", "error"}`. Everything libraries print goes to
-stderr, which the parent keeps as the log. When stdin ends, because the parent closed it or
-died, the worker kills its process group: itself and every compiler it started.
+`{"key", "spec", "out", "cache"}`, compiles it, and answers with a line on the stdout it was
+started with: `{"key", "files": [titles]}` or `{"key", "error", "deterministic"}`. Everything
+libraries print goes to stderr, which the parent keeps as the log. When stdin ends, because the
+parent closed it or died, the worker kills its process group: itself and every compiler it
+started.
 """
 
 from __future__ import annotations
@@ -44,9 +45,29 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             text = str(error).strip().splitlines()
-            answer = {"error": f"{type(error).__name__}: {text[0] if text else 'no message'}"}
+            answer = {
+                "error": f"{type(error).__name__}: {text[0] if text else 'no message'}",
+                "deterministic": _is_deterministic(error),
+            }
         answers.write(json.dumps({"key": order["key"], **answer}) + "\n")
         answers.flush()
+
+
+def _is_deterministic(error: Exception) -> bool:
+    """Whether the same spec is sure to be refused again by the same sources.
+
+    torch and our own code run the same way each time. Not so what comes from the machine: its
+    files, its memory, and the C++ compiler, whose failures do not tell one from the other.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        text = f"{type(link).__name__} {link}".lower()
+        if isinstance(link, (OSError, MemoryError, ImportError)):
+            return False
+        if "cppcompile" in text or "c++ compile" in text or "allocate" in text:
+            return False
+        link = link.__cause__ or link.__context__
+    return True
 
 
 def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
