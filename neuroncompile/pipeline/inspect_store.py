@@ -46,20 +46,27 @@ def ls_command(
     _one_of("sort", sort, tuple(SORTS))
     before = time.time() - parse_seconds(unused, "unused") if unused else math.inf
     store = open_store(settings, output)
-    sizes = store.usage().sizes
     rows = []
-    for artifact in store.artifacts(kind):
-        row = _summary(store, artifact)
-        size = sizes.get((artifact.kind, artifact.key))  # None in a layer below
-        row["shared_bytes"] = size.shared if size else row["bytes"]
-        row["unique_bytes"] = size.unique if size else 0
+    for found in store.rows(kind):
+        row: dict[str, Any] = {
+            "key": found.key,
+            "kind": found.kind,
+            "what": _what(found.kind, found.spec, None)
+            if found.kind != "pack"
+            else _pack(store, found.key, found.spec),
+            "bytes": found.size.logical,
+            "shared_bytes": found.size.shared,
+            "unique_bytes": found.size.unique,
+            "last_used": found.used,
+            "store": str(found.home),
+        }
         text = f"{row['key']} {row['kind']} {row['what']}".lower()
-        if row["last_used"] <= before and match.lower() in text:
+        if found.used <= before and match.lower() in text:
             rows.append(row)
     rows.sort(key=SORTS[sort])
-    found = len(rows)
+    count = len(rows)
     rows = rows[: limit or None]
-    if not found:
+    if not count:
         filtered = " that match" if kind or match or unused else ""
         output.note(f"{settings.store} ({settings.store_origin}) holds no artifacts{filtered}")
     else:
@@ -77,9 +84,9 @@ def ls_command(
                 for r in rows
             ],
         )
-    if len(rows) < found:
-        output.note(f"{found - len(rows)} more; --limit 0 shows all")
-    output.result({"store": str(settings.store), "artifacts": rows, "found": found})
+    if len(rows) < count:
+        output.note(f"{count - len(rows)} more; --limit 0 shows all")
+    output.result({"store": str(settings.store), "artifacts": rows, "found": count})
     return 0
 
 
@@ -212,6 +219,12 @@ def _what(kind: str, spec: Mapping[str, Any], provenance: Mapping[str, Any] | No
         bucket = "" if spec["region"] == "edge" else f" bucket {spec['bucket']}"
         return f"{spec['submodel']} {spec['region']} {spec['dtype']} batch {spec['batch']}{bucket}"
     return f"weights of {(provenance or {}).get('model', '?')} in {spec.get('dtype')}"
+
+
+def _pack(store: Store, key: str, spec: Mapping[str, Any]) -> str:
+    """Only provenance tells whose weights these are."""
+    artifact = store.lookup("pack", key, verify="none", touch=False)
+    return _what("pack", spec, None if artifact is None else store.provenance_of(artifact))
 
 
 def _short(value: Any) -> str:

@@ -67,10 +67,10 @@ class Census:
     def blobs_behind(self, manifest: str) -> tuple[str, ...]:
         """The manifest and all that it names; only itself when it cannot be read."""
         try:
-            key, _, layers = oci.parse_manifest((self._blobs / manifest).read_bytes())
+            key, files = oci.digests_of(_read(f"{self._blobs}/{manifest}")[0])
         except (OSError, CorruptArtifactError):
             return (manifest,)
-        return (manifest, key, *(oci.hex_of(layer.digest) for layer in layers))
+        return (manifest, key, *files)
 
     def _entries(self, *, new: bool = False) -> Iterator[Entry]:
         actions = self._root / "actions"
@@ -83,9 +83,7 @@ class Census:
 
     def _entry(self, kind: str, key: str, path: Path) -> Entry | None:
         try:
-            with open(path, "rb") as file:
-                used = os.fstat(file.fileno()).st_mtime
-                data = file.read()
+            data, used = _read(str(path))
         except FileNotFoundError:
             return None
         try:
@@ -97,6 +95,16 @@ class Census:
             return Entry(kind, key, path, used, manifest, (), ())
         extra = () if provenance is None else (provenance,)
         return Entry(kind, key, path, used, manifest, blobs[2:], (*blobs, *extra))
+
+
+def _read(path: str) -> tuple[bytes, float]:
+    """Bytes and modification time of a small file; half the time of `open`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(descriptor)
+        return os.read(descriptor, seen.st_size), seen.st_mtime
+    finally:
+        os.close(descriptor)
 
 
 def _named(directory: Path) -> Iterator[tuple[str, str]]:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.keys import canonical_bytes, digest_of
 from neuroncompile.store import layout, locks, oci
 from neuroncompile.store.actions import Artifact, Verify
@@ -19,9 +20,23 @@ from neuroncompile.store.refs import no_match
 from neuroncompile.store.upkeep import Upkeep
 from neuroncompile.store.views import Views
 
-__all__ = ["Store"]
+if TYPE_CHECKING:
+    from neuroncompile.store.usage import Size
+
+__all__ = ["Row", "Store"]
 
 _KEY_DIGITS = 8  # of a key that a person types
+
+
+class Row(NamedTuple):
+    """An artifact in a listing: what it is, what it takes, last use (Unix time), and where."""
+
+    kind: str
+    key: str
+    size: Size
+    used: float
+    spec: dict[str, Any]
+    home: Path
 
 
 class Store(Upkeep):
@@ -78,6 +93,28 @@ class Store(Upkeep):
             artifact = reader.load(name, key, "none")
             if artifact is not None:
                 yield artifact
+
+    def rows(self, kind: str | None = None) -> Iterator[Row]:
+        """All artifacts, or those of a kind, with their sizes: for listings of thousands.
+
+        Specs are checked against their keys; files are only counted.
+        """
+        from neuroncompile.store import usage
+
+        seen = set[tuple[str, str]]()
+        for reader in self._readers:
+            with guarded(reader.root, "cannot read"):
+                found = usage.measure(reader.v1)
+            for (name, key), size in found.sizes.items():
+                if (name, key) in seen or kind not in (None, name):
+                    continue
+                seen.add((name, key))
+                try:
+                    spec = json.loads(reader.read(f"sha256:{key}"))
+                except CorruptArtifactError as error:
+                    self._warn(f"{name} {key[:12]} is skipped: {error}")
+                    continue
+                yield Row(name, key, size, found.used[name, key], spec, reader.root)
 
     def _names(self, kind: str | None = None) -> list[tuple[str, tuple[Reader, str]]]:
         """Kind, then reader and key, of every pointer; the upper one hides those below."""

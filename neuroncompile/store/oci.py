@@ -9,6 +9,7 @@ the same in every tier and the file can be hard-linked and mapped. Registries, `
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ __all__ = [
     "Layer",
     "build_manifest",
     "check_titles",
+    "digests_of",
     "hex_of",
     "is_hex",
     "parse_manifest",
@@ -58,6 +60,7 @@ REF_NAME = "org.opencontainers.image.ref.name"
 PROVENANCE_ANNOTATION = "dev.neuroncompile.provenance"
 
 _HEX = frozenset("0123456789abcdef")
+_UNPORTABLE = re.compile(r"[\\\x00-\x1f\x7f]")
 _COMPONENT_BYTES = 255  # NAME_MAX of every file system in use
 
 
@@ -140,7 +143,7 @@ def _parts(title: str) -> list[str]:
     for part in parts:
         if part in {"", ".", ".."}:
             raise StoreError(f"file name {title!r} is not a plain relative path")
-        if "\\" in part or any(ord(c) < 32 or ord(c) == 127 for c in part):
+        if _UNPORTABLE.search(part):
             raise StoreError(f"file name {title!r} has a character that is not portable")
         try:
             size = len(part.encode())
@@ -210,6 +213,20 @@ def parse_manifest(data: bytes) -> tuple[str, int, tuple[Descriptor, ...]]:
     except StoreError as error:
         raise CorruptArtifactError(f"unsafe manifest: {error}") from None
     return key, spec_size, layers
+
+
+def digests_of(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Key of a manifest and hex digests of its files; their titles are not looked at.
+
+    Raises:
+        CorruptArtifactError: it has no such members.
+    """
+    document = _object(data, "manifest")
+    try:
+        key = hex_of(document["config"]["digest"])
+        return key, tuple(hex_of(layer["digest"]) for layer in document["layers"])
+    except (KeyError, TypeError) as error:
+        raise CorruptArtifactError(f"the manifest lacks {error}") from None
 
 
 def parse_pointer(data: bytes) -> tuple[str, str | None]:

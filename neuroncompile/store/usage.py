@@ -33,6 +33,7 @@ class Usage:
 
     Attributes:
         sizes: (kind, key) → size of each artifact.
+        used: (kind, key) → Unix time of its last use.
         kinds: kind → number of artifacts and bytes of their distinct blobs.
         blobs: number of blobs; `total` their bytes.
         unnamed: bytes of blobs that nothing names: the collector's, after their grace.
@@ -40,6 +41,7 @@ class Usage:
     """
 
     sizes: dict[tuple[str, str], Size]
+    used: dict[tuple[str, str], float]
     kinds: dict[str, tuple[int, int]]
     blobs: int
     total: int
@@ -54,7 +56,8 @@ def measure(root: Path) -> Usage:
     for manifest in set(census.named.values()):
         uses.update(set(census.blobs_behind(manifest)) - uses.keys())
     return Usage(
-        sizes={(e.kind, e.key): _size(e, census.sizes, uses) for e in census.entries},
+        sizes={(e.kind, e.key): _size(e, census.sizes, uses) for e in census.entries if e.blobs},
+        used={(e.kind, e.key): e.used for e in census.entries},
         kinds=_kinds(census),
         blobs=len(census.sizes),
         total=sum(census.sizes.values()),
