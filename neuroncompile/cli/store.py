@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from neuroncompile.cli import store_archive
 from neuroncompile.cli.state import State
 
 __all__ = ["register"]
@@ -26,6 +27,7 @@ def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:
     group.command("unpin", help=UNPIN, epilog=epilog)(unpin)
     group.command("rm", help=RM, epilog=epilog)(rm)
     group.command("verify", help=VERIFY, epilog=epilog)(verify)
+    store_archive.register(group, epilog)
     app.add_typer(group, name=name, short_help=summary)
 
 
