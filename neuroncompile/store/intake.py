@@ -130,13 +130,15 @@ class Intake:
         return self._roots is not None and len(self._manifests) == len(self._roots)
 
     def wanted(self) -> list[tuple[str, int | None, bool]]:
-        """Digest, size if known, and whether the store lacks it, of all that is yet to come."""
+        """Digest, size if known, and whether it has to be read, of all that is yet to come."""
+        roots = self._roots or {}
         named = [
-            (name, size, name in self._missing)
+            (name, size, name in self._missing or name in roots)
             for name, size in self._expected.items()
             if name not in self._seen
         ]
-        return named + [(name, None, True) for name in self._optional - self._expected.keys()]
+        optional = sorted(self._optional - self._expected.keys() - self._seen.keys())
+        return named + [(name, None, True) for name in optional]
 
     def passed(self, name: str, size: int) -> None:
         """A blob is there that the store has already; it was not read."""
