@@ -164,7 +164,7 @@ def _root_of(entry: object) -> Root:
         raise CorruptArtifactError(f"a manifest has not {_shown(size)} bytes")
     if entry.get("data") is not None or entry.get("urls"):
         raise CorruptArtifactError("its bytes are elsewhere than in blobs/")
-    notes = entry.get("annotations") or {}
+    notes = {} if (found := entry.get("annotations")) is None else found
     if not isinstance(notes, dict):
         raise CorruptArtifactError("its annotations are not an object")
     name, provenance = _note(notes, oci.REF_NAME), _note(notes, oci.PROVENANCE_ANNOTATION)

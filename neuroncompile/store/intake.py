@@ -267,10 +267,10 @@ class Intake:
         try:
             document = json.loads(data)
             kind = document["kind"]
-            good = canonical_bytes(document) == data and _KIND.issuperset(kind)
+            good = isinstance(kind, str) and canonical_bytes(document) == data
         except (ValueError, KeyError, TypeError, RecursionError, ConfigError):
             good = False
-        if not good or not 0 < len(kind) <= 32:
+        if not good or not 0 < len(kind) <= 32 or not _KIND.issuperset(kind):
             raise StoreError(f"{_path(key)} is not the spec of an artifact")
         if (root.kind or kind, root.key or key) != (kind, key):
             raise StoreError(f"the index calls {kind} {key[:12]} {root.kind} {str(root.key)[:12]}")
