@@ -14,7 +14,7 @@ from neuroncompile.errors import StoreError, UsageError
 from neuroncompile.output import Output, human_bytes, human_seconds
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.settings import Settings
-from neuroncompile.store import Artifact, Store, oci
+from neuroncompile.store import Artifact, Store
 from neuroncompile.store.archive_read import Imported, Taken, import_directory, import_tar
 from neuroncompile.store.archive_write import (
     Exported,
@@ -95,9 +95,12 @@ def _selected(
         return list({a.manifest_digest: a for a in map(store.find, keys)}.values())
     found = list(store.artifacts(kind))
     if not found:
-        what = f"artifacts of the kind {kind}" if kind else "artifacts"
+        kinds = ", ".join(sorted({a.kind for a in store.artifacts()}))
+        has = f"; it has {kinds}" if kinds else ""
+        what = f"artifacts of the kind {kind!r}" if kind else "artifacts"
         raise StoreError(
-            f"{store.root} holds no {what}", hint="`neuroncompile build MODEL` makes some"
+            f"{store.root} holds no {what}{has}",
+            hint="`neuroncompile store ls` lists what is there",
         )
     return found
 
@@ -130,8 +133,8 @@ def import_command(path: str, trust: bool, settings: Settings, output: Output) -
     new = [i for i in taken.artifacts if i.new]
     for imported in taken.artifacts:
         _report(imported, output)
-    if any(_has_code(i.artifact) for i in new):
-        output.note("They hold compiled code, which runs when it is loaded: trust its sender.")
+    if any(i.artifact.kind in ("compile", "graph") for i in new):
+        output.note("programs are native code that runs when it is loaded: trust its sender")
     output.line(
         f"imported {_count(len(new), 'new artifact')}, {len(taken.artifacts) - len(new)} already "
         f"here; {human_bytes(taken.new_bytes)} new, {human_bytes(taken.known_bytes)} already here, "
@@ -167,10 +170,6 @@ def _report(imported: Imported, output: Output) -> None:
     output.note(f"{artifact.kind} {artifact.key[:12]}  {size}  {state}{names}")
     for name, why in imported.refused:
         output.warn(f"{artifact.kind} {artifact.key[:12]} is not named {name!r}: {why}")
-
-
-def _has_code(artifact: Artifact) -> bool:
-    return any(d.media_type in (oci.AOTI, oci.NEFF, oci.TORCHSCRIPT) for d in artifact.layers)
 
 
 def _imported(taken: Taken, store: Store) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def show_command(text: str, settings: Settings, output: Output) -> int:
     output.line(f"used      {age(summary['last_used'])}")
     for name, value in (provenance or {}).items():
         output.line(
-            f"{name:<9} {_short(value)}",
+            f"{_printable(name):<9} {_short(value)}",
         )
     output.line()
     output.table(
@@ -206,7 +206,15 @@ def _summary(store: Store, artifact: Artifact) -> dict[str, Any]:
 
 
 def _what(kind: str, spec: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> str:
-    """A line that tells artifacts of one kind apart."""
+    """A line that tells artifacts of one kind apart; an imported one may be odd."""
+    try:
+        text = _described(kind, spec, provenance)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        text = "?"
+    return _printable(text)
+
+
+def _described(kind: str, spec: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> str:
     if kind == "compile":
         neuron, target = spec["neuron"], spec["target"]
         names = spec["model"].get("architectures") or ["?"]
@@ -227,6 +235,11 @@ def _pack(store: Store, key: str, spec: Mapping[str, Any]) -> str:
     return _what("pack", spec, None if artifact is None else store.provenance_of(artifact))
 
 
+def _printable(text: str) -> str:
+    """Without what could move a terminal's cursor or worse."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = _printable(value if isinstance(value, str) else json.dumps(value))
     return text if len(text) <= 48 else text[:45] + "..."
