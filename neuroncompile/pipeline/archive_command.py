@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from neuroncompile.errors import StoreError, UsageError
 from neuroncompile.output import Output, human_bytes, human_seconds
 from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
 from neuroncompile.store.archive_read import Imported, Taken, import_directory, import_tar
@@ -41,7 +42,7 @@ def export_command(
 ) -> int:
     """Write artifacts to `target`: a tar, a directory (it ends in `/`), or `-` for stdout."""
     target = _target(target, output)
-    store = Store(settings.store, on_warning=output.warn)
+    store = open_store(settings, output)
     artifacts = _selected(store, keys, everything, kind)
     began = time.monotonic()
     progress = Transfer(output)
@@ -127,7 +128,7 @@ def _exported(done: Exported, target: str) -> dict[str, Any]:
 
 def import_command(path: str, trust: bool, settings: Settings, output: Output) -> int:
     """Take in the archive at `path`, or from stdin for `-`."""
-    store = Store(settings.store, on_warning=output.warn)
+    store = Store(settings.store, on_warning=output.warn)  # what a layer below has is not here
     began = time.monotonic()
     taken = _import(store, path, trust, Transfer(output))
     new = [i for i in taken.artifacts if i.new]

@@ -99,6 +99,18 @@ def test_documents(run: Run, store: Store, tmp_path: Path) -> None:
     assert again["already_here_bytes"] == first["result"]["new_bytes"] > 4000
 
 
+def test_layers_below_are_exported_and_not_taken_for_here(
+    run: Run, store: Store, tmp_path: Path
+) -> None:
+    tar, own = str(tmp_path / "a.tar"), str(tmp_path / "own")
+    below = {"NEURONCOMPILE_LAYERS": str(store.root)}
+    done = run("store", "export", "team/weights", "-o", tar, "--store", own, **below)
+    assert done.code == 0, done.err
+    taken = run("store", "import", tar, "--json", "--store", own, **below)
+    assert taken.document["result"]["new"] == 1
+    assert len(list(Store(Path(own)).artifacts())) == 1
+
+
 def test_words(run: Run, store: Store, tmp_path: Path) -> None:
     tar = str(tmp_path / "a.tar")
     done = run("store", "export", "team/weights", "-o", tar, "--store", str(store.root))
