@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
@@ -27,6 +28,7 @@ from neuroncompile.store.archive_write import (
 __all__ = ["export_command", "import_command"]
 
 STDIO = "-"
+LISTED = 20  # artifacts told one by one without -v
 
 
 # ---------------------------------------------------------------------- export
@@ -47,8 +49,8 @@ def export_command(
     began = time.monotonic()
     progress = Transfer(output)
     if target == STDIO:
-        done = export_stream(store, artifacts, sys.stdout.buffer, progress, "stdout")
-        sys.stdout.buffer.flush()
+        stdout = io.FileIO(sys.stdout.fileno(), "wb", closefd=False)  # nothing waits to be flushed
+        done = export_stream(store, artifacts, stdout, progress, "stdout")
     elif target.endswith("/") or os.path.isdir(target):
         done = export_directory(store, artifacts, Path(target), progress)
     elif os.path.lexists(target) and not os.path.isfile(target):
@@ -132,8 +134,9 @@ def import_command(path: str, trust: bool, settings: Settings, output: Output) -
     began = time.monotonic()
     taken = _import(store, path, trust, Transfer(output))
     new = [i for i in taken.artifacts if i.new]
+    level = 0 if len(taken.artifacts) <= LISTED else 1
     for imported in taken.artifacts:
-        _report(imported, output)
+        _report(imported, output, level)
     if any(i.artifact.kind in ("compile", "graph") for i in new):
         output.note("programs are native code that runs when it is loaded: trust its sender")
     output.line(
@@ -161,14 +164,14 @@ def _import(store: Store, path: str, trust: bool, progress: Transfer) -> Taken:
         return import_tar(store, file, size=size, trust=trust, on_progress=progress)
 
 
-def _report(imported: Imported, output: Output) -> None:
+def _report(imported: Imported, output: Output, level: int) -> None:
     artifact = imported.artifact
     size = human_bytes(sum(d.size for d in artifact.layers))
     state = "new" if imported.new else "already here"
     if not imported.same:
         state = "already here, built separately: that one is kept"
     names = f" as {', '.join(imported.names)}" if imported.names else ""
-    output.note(f"{artifact.kind} {artifact.key[:12]}  {size}  {state}{names}")
+    output.note(f"{artifact.kind} {artifact.key[:12]}  {size}  {state}{names}", level=level)
     for name, why in imported.refused:
         output.warn(f"{artifact.kind} {artifact.key[:12]} is not named {name!r}: {why}")
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what goes on, bytes done, and bytes in all where that is known."""
 
 _AGAIN = "copy or export it again; it was damaged, or made by something else"
+_MANIFESTS_LIMIT = 1 << 27  # bytes of all together, which are in memory
 PINS = "pins/"  # below refs/: what the collector keeps here
 _KIND = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
@@ -106,6 +108,7 @@ class Intake:
         self._seen: dict[str, int] = {}
         self._kept: dict[str, Path] = {}
         self._refs: dict[str, str] = {}
+        self._stored = self._new_bytes = self._manifest_bytes = 0
 
     # ---- arriving
 
@@ -142,7 +145,15 @@ class Intake:
 
     def passed(self, name: str, size: int) -> None:
         """A blob is there that the store has already; it was not read."""
+        self._hold(name)
         self._seen[name] = size
+
+    def _hold(self, name: str) -> None:
+        """Keep a blob of the store's, which the collector may take before it is named."""
+        if name not in self._kept:
+            with suppress(OSError):  # not everywhere are links; then adopting may fail
+                os.link(self._store.blob_path(name), self._scratch / name)
+                self._kept[name] = self._scratch / name
 
     def blob(self, name: str, size: int, chunks: Iterable[bytes]) -> None:
         """A blob has come.
@@ -165,6 +176,7 @@ class Intake:
                 found, length = _written(path, received)
             self._kept[name] = path
         else:
+            self._hold(name)
             found, length = _hashed(received)
         if length != size:
             raise StoreError(f"{_path(name)} has {length} bytes instead of {size}", hint=_AGAIN)
@@ -192,6 +204,9 @@ class Intake:
         if not layers:
             raise StoreError(f"manifest {name[:12]} has no files")
         self._manifests[name] = _Manifest(data, key, spec_size, layers)
+        self._manifest_bytes += len(data)
+        if self._manifest_bytes > _MANIFESTS_LIMIT:
+            raise StoreError(f"the archive's manifests have over {_MANIFESTS_LIMIT} bytes")
         self._expect(key, spec_size, "a spec")
         for layer in layers:
             self._expect(oci.hex_of(layer.digest), layer.size)
@@ -240,10 +255,10 @@ class Intake:
             for manifest in self._manifests.values():
                 self._look_inside(manifest)
         self._refs = self._store.refs()
-        new_bytes = sum(self._seen[name] for name in self._missing)
+        self._new_bytes = sum(self._seen[name] for name in self._missing)
         known = self._expected.keys() - self._missing - roots.keys()
         imported = [self._adopt(r, kinds[name], records[name]) for name, r in roots.items()]
-        return Taken(tuple(imported), new_bytes, sum(self._expected[name] for name in known))
+        return Taken(tuple(imported), self._new_bytes, sum(self._expected[name] for name in known))
 
     def _complete(self) -> dict[str, Root]:
         for there, name in ((self._has_layout, archive.LAYOUT), (self._roots, archive.INDEX)):
@@ -289,10 +304,11 @@ class Intake:
         manifest = self._manifests[root.manifest]
         before = self._store.lookup(kind, manifest.key)
         if before is None or before.manifest_digest != f"sha256:{root.manifest}":
-            self._on_progress(f"keeping {kind} {manifest.key[:12]}", 0, None)
+            self._on_progress("keeping", self._stored, self._new_bytes)
             lacking = [oci.hex_of(d.digest) for d in self._store.missing(manifest.data)]
             files = {name: self._kept[name] for name in lacking if name in self._kept}
             artifact = self._store.adopt(kind, manifest.data, files, provenance=provenance)
+            self._stored += sum(self._seen[name] for name in lacking)
         else:
             artifact = before
         same = artifact.manifest_digest == f"sha256:{root.manifest}"

@@ -47,7 +47,7 @@ _OTHER_FORMATS = {
     b"BZh": ("bzip2-compressed", "bzip2 -dc FILE | neuroncompile store import -"),
     b"PK\x03\x04": ("a zip", "unpack it, and import the directory"),
 }
-_REMAKE = "make it with `neuroncompile store export`, or with `tar --format=ustar`"
+_REMAKE = "make it with `neuroncompile store export`, or with GNU tar and --format=gnu"
 
 
 class Readable(Protocol):

@@ -149,7 +149,20 @@ def test_a_pipe_carries_nothing_but_the_archive(store: Store, tmp_path: Path) ->
     assert "2 new artifacts" in done.stdout
 
 
-def test_a_broken_pipe_is_exit_7(store: Store) -> None:
+def test_a_reader_that_goes_is_exit_7(store: Store, tmp_path: Path) -> None:
+    spec = {"schema": 1, "kind": "pack", "dtype": "float32", "n": 9}
+    store.publish("pack", spec, [Layer("w.safetensors", data=bytes(1_000_000))])
+    done = shell(
+        f"(neuroncompile store export --all --store {store.root}; echo $? >{tmp_path}/code) "
+        "| head -c 1000 >/dev/null"
+    )
+    assert (tmp_path / "code").read_text() == "7\n"
+    assert "whoever read it has gone" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_full_stdout_is_exit_7(store: Store) -> None:
     done = shell(f"neuroncompile store export --all --store {store.root} 2>&1 >/dev/full; echo $?")
     assert done.stdout.endswith("7\n"), done.stdout
     assert "no space left" in done.stdout

@@ -335,7 +335,8 @@ def test_progress_counts_bytes(source: Store, target: Store) -> None:
         target, io.BytesIO(stream.getvalue()), size=99, on_progress=lambda *a: seen.append(a)
     )
     assert ("reading", done.size, 99) in seen
-    assert [s[0] for s in seen].count(f"keeping graph {source.find('team/llama@1').key[:12]}") == 1
+    assert next(s for s in seen if s[0] == "keeping") == ("keeping", 0, 1064)
+    assert len([s for s in seen if s[0] == "keeping"]) == 3
 
 
 def test_a_collector_cannot_take_what_is_exported(kit: Any, source: Store, tmp_path: Path) -> None:
@@ -358,3 +359,30 @@ def test_a_collector_cannot_take_what_is_exported(kit: Any, source: Store, tmp_p
     shutil.rmtree(tmp_path / "a.tar", ignore_errors=True)
     source.collect(Policy(max_age=1.0, grace=0.0), dry_run=False)
     assert len(list(source.artifacts())) < 3, "without the lease it would have gone"
+
+
+def test_a_collector_cannot_take_what_the_archive_need_not_bring(
+    kit: Any, source: Store, target: Store
+) -> None:
+    """Blobs that are here as garbage when they pass by are gone when the artifact is kept."""
+    from neuroncompile.store.gc import Policy
+
+    data = exported(source)
+    import_tar(target, io.BytesIO(data))
+    shutil.rmtree(target.root / "v1" / "actions")
+    shutil.rmtree(target.root / "v1" / "refs")
+    blobs = target.root / "v1" / "blobs" / "sha256"
+    for blob in blobs.iterdir():
+        os.utime(blob, (1e9, 1e9))
+    left: list[int] = []
+
+    def collect(what: str, done: int, total: int | None) -> None:
+        if what == "keeping" and not left:
+            target.collect(Policy(grace=0.0), dry_run=False)
+            left.append(len(list(blobs.iterdir())))
+
+    taken = import_tar(target, io.BytesIO(data), on_progress=collect)
+    assert left == [0], "the collector took them all"
+    assert (taken.new_bytes, taken.known_bytes) == (0, 1064)
+    assert same(source, target)
+    assert kit.assert_whole(target) == 3
