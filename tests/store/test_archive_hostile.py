@@ -415,7 +415,9 @@ def test_an_index_that_is_none(canary: Canary, index: bytes) -> None:
     ids=str,
 )
 def test_a_descriptor_that_is_wrong(canary: Canary, entry: dict[str, Any]) -> None:
-    canary.refuses(Forgery(index_entry=entry).tar())
+    absurd = "size" in entry and entry["size"] != 1
+    match = "entry 0 of index.json: a manifest has not" if absurd else None
+    canary.refuses(Forgery(index_entry=entry).tar(), match)
 
 
 def test_another_version_of_the_layout(canary: Canary) -> None:
@@ -486,7 +488,16 @@ def _layer(**changes: Any) -> dict[str, Any]:
 )
 def test_layers_that_contradict_the_bytes(canary: Canary, layers: list[Any]) -> None:
     files = {"a.so": b"so"}
-    canary.refuses(Forgery(files=files, manifest_extra={"layers": layers}).tar())
+    forged = Forgery(files=files, manifest_extra={"layers": layers})
+    canary.refuses(forged.tar())
+    canary.refuses(b"".join(forged.members()[::-1]) + END)
+
+
+def test_a_spec_of_a_terabyte(canary: Canary) -> None:
+    """It is refused by its descriptor, before it comes."""
+    config = {**json.loads(GOOD.manifest)["config"], "size": 1 << 40}
+    forged = Forgery(manifest_extra={"config": config})
+    canary.refuses(b"".join(forged.members()[:3]), "too many for a spec")
 
 
 @pytest.mark.parametrize(
