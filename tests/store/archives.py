@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from neuroncompile.errors import NeuronCompileError
 from neuroncompile.keys import canonical_bytes
-from neuroncompile.store import oci, tar
+from neuroncompile.store import Store, oci
 from neuroncompile.store.archive import BLOBS, LAYOUT_BYTES
+from neuroncompile.store.archive_read import import_tar
 
 END = bytes(1024)
+TERABYTE = b"\x80" + (1 << 40).to_bytes(11, "big")  # as GNU tar and Go write it
 
 
 def member(
@@ -151,4 +156,32 @@ class Pipe(io.RawIOBase):
         return self._at >= len(self._data)
 
 
-__all__ = ["END", "Forgery", "Pipe", "member", "sha", "split", "tar"]
+class Canary:
+    """A store inside a directory with files that must not change."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "above").mkdir(parents=True)
+        (root / "above" / "file").write_text("canary")
+        (root / "target").symlink_to(root / "above")
+        self.store = Store(root / "store", on_warning=print)
+        self.store.scratch("warm").rmdir()  # the store's own files are there before
+        self.before = self.state()
+
+    def state(self) -> dict[str, tuple[int, int, bytes]]:
+        found = {}
+        for path in self.root.rglob("*"):
+            seen = path.lstat()
+            data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            found[str(path.relative_to(self.root))] = (seen.st_mode, seen.st_nlink, data)
+        return found
+
+    def refuses(self, data: bytes, match: str | None = None) -> NeuronCompileError:
+        with pytest.raises(NeuronCompileError, match=match) as caught:
+            import_tar(self.store, Pipe(data))
+        assert caught.value.exit_code in (7, 9)
+        assert self.state() == self.before, "a refused archive leaves nothing"
+        return caught.value
+
+
+__all__ = ["END", "TERABYTE", "Canary", "Forgery", "Pipe", "member", "sha", "split"]

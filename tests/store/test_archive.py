@@ -308,22 +308,6 @@ def test_a_tar_replaces_a_tar(source: Store, tmp_path: Path) -> None:
     assert tarfile.is_tarfile(path)
 
 
-def test_a_file_of_several_gigabytes_has_a_size_that_tar_reads() -> None:
-    from neuroncompile.store import tar
-
-    for size in (0, 8**11 - 1, 8**11, 3 << 40):
-        block = tar.header("blobs/sha256/" + "a" * 64, size)
-        assert tarfile.TarInfo.frombuf(block, "utf-8", "strict").size == size
-        [first] = _sizes(block)
-        assert first == size
-
-
-def _sizes(block: bytes) -> list[int]:
-    from neuroncompile.store import tar
-
-    return [next(tar.members(io.BytesIO(block))).size]
-
-
 def test_progress_counts_bytes(source: Store, target: Store) -> None:
     out: list[tuple[str, int, int | None]] = []
     done = export_stream(
