@@ -17,7 +17,7 @@ def register(group: typer.Typer, epilog: str) -> None:
     group.command("import", help=IMPORT, epilog=epilog)(import_)
 
 
-EXPORT = """Write artifacts to one file, a directory or a pipe, for hosts without a network.
+EXPORT = """Write artifacts to a tar, a directory or a pipe.
 
 What is written is an OCI image layout: skopeo, oras and `store import` read it. A program is
 complete in itself; its model's weights are not part of it. The same artifacts give the same
@@ -32,7 +32,10 @@ Examples:
   neuroncompile store export --all | ssh HOST neuroncompile store import -
 """
 
-IMPORT = """Take artifacts in from an archive, an OCI image layout, or another store.
+IMPORT = """Take in artifacts from an archive or another store.
+
+PATH is what `store export` wrote, any other OCI image layout of artifacts, a store, or - for a
+tar on stdin.
 
 Every byte is checked against its digest and every artifact against its key, before anything is
 kept; what is wrong is refused as a whole. That proves that artifacts are what they are called,
@@ -58,14 +61,17 @@ def export(
         list[str] | None,
         typer.Argument(metavar="[KEY]...", help="8 or more hex digits each, or refs."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All artifacts.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All, packed weights too.")] = False,
     kind: Annotated[
         str, typer.Option("--kind", metavar="KIND", help="All of compile, graph or pack.")
     ] = "",
     target: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="FILE|DIR/", help="Default, and for -: stdout, if a pipe."
+            "--output",
+            "-o",
+            metavar="FILE|DIR/",
+            help="A tar, or a directory if it ends in /. Default: stdout, if no terminal.",
         ),
     ] = "",
 ) -> int:
