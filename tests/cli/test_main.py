@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import neuroncompile
 from neuroncompile import __version__
-from neuroncompile.cli import COMMANDS, arrange, main
+from neuroncompile.cli import COMMANDS, application, arrange, main
 
 
 def all_commands() -> list[list[str]]:
@@ -23,6 +24,8 @@ def all_commands() -> list[list[str]]:
         ["explain"],
         ["store", "ls"],
         ["store", "show"],
+        ["store", "export"],
+        ["store", "import"],
         ["store", "path"],
         ["recipes", "ls"],
         ["recipes", "show"],
@@ -127,8 +130,12 @@ def test_hints_name_commands_that_exist() -> None:
                     for m in re.findall(r"neuroncompile ([a-z]+)(?: ([a-z]+))?", text)
                 ]
     assert len(found) > 5
-    groups = {"store": {"ls", "show", "path"}, "recipes": {"ls", "show"}}
-    groups |= {"toolchain": {"show", "freeze"}, "targets": {"ls"}}
+    groups = {
+        name: set(group.commands)
+        for name, group in typer.main.get_command(application()).commands.items()
+        if hasattr(group, "commands")
+    }
+    assert "export" in groups["store"]
     for name, (command, sub) in found:
         assert command in COMMANDS, (name, command)
         assert command not in groups or sub in groups[command], (name, command, sub)
