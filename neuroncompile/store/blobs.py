@@ -199,13 +199,14 @@ class Blobs:
         return name, size
 
     def _link_and_hash(self, path: Path, staged: Path) -> tuple[str, int] | None:
-        """Take a scratch file over without copying; None when it may not be.
+        """Take a scratch or partial file over without copying; None when it may not be.
 
         A file from elsewhere is somebody's, and one with a second name may be written through
         it: both are copied.
         """
         seen = os.lstat(path)
-        if self._tmp not in path.parents or not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+        ours = any(self._root / name in path.parents for name in ("tmp", "partial"))
+        if not ours or not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
             return None
         try:
             os.link(path, staged)
