@@ -20,6 +20,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from neuroncompile.store.durable import make_directory, unique_name, write_all
 __all__ = ["Partial"]
 
 _PIECE = 4 << 20
+_PARALLEL = 1 << 20
 
 
 class Partial:
@@ -41,7 +43,10 @@ class Partial:
     Attributes:
         path: the file.
         offset: bytes that are there.
+        seen: state of the file when it was closed.
     """
+
+    seen: os.stat_result
 
     def __init__(self, directory: Path, name: str, size: int) -> None:
         make_directory(directory)
@@ -49,15 +54,28 @@ class Partial:
         self.path = directory / f"{name}.{unique_name()}"
         self._digest = hashlib.sha256()
         self.offset = 0
+        self._hasher: ThreadPoolExecutor | None = None
         self._descriptor = self._take_over()
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             _lock(self._descriptor)
 
     def append(self, chunk: bytes | memoryview) -> None:
-        """The bytes that follow; what is beyond the blob's size shows in `whole`."""
-        self._digest.update(chunk)
-        write_all(self._descriptor, chunk)
+        """The bytes that follow; what is beyond the blob's size shows in `whole`.
+
+        A long chunk is hashed by another thread while this one writes it.
+        """
+        if len(chunk) < _PARALLEL:
+            self._digest.update(chunk)
+            write_all(self._descriptor, chunk)
+        else:
+            if self._hasher is None:
+                self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash")
+            hashing = self._hasher.submit(self._digest.update, chunk)
+            try:
+                write_all(self._descriptor, chunk)
+            finally:
+                hashing.result()
         self.offset += len(chunk)
 
     @property
@@ -75,7 +93,11 @@ class Partial:
 
     def close(self) -> None:
         """Stop writing; the file stays ours."""
+        if self._hasher is not None:
+            self._hasher.shutdown()
+            self._hasher = None
         if self._descriptor >= 0:
+            self.seen = os.fstat(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 

@@ -131,7 +131,8 @@ def pull(
         files: dict[str, Path | bytes] = {
             name: part.path for name, part in parts.items() if part.path.exists()
         }
-        artifact = store.adopt(kind, remote.manifest, files, provenance=provenance)
+        hashed = {name: parts[name].seen for name in files}
+        artifact = store.adopt(kind, remote.manifest, files, provenance=provenance, hashed=hashed)
     except BaseException as error:
         for part in parts.values():
             part.give_up()
