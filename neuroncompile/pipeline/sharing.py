@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neuroncompile.errors import TierError, UsageError
 from neuroncompile.output import Output, human_bytes, human_seconds
+from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
 
@@ -49,6 +50,7 @@ class Tiers:
         self._failed: dict[str, TierError] = {}
         self._corrupt: dict[str, set[str]] = {}
         self._said = False
+        self._transfer = Transfer(output)
         if push and not settings.tiers:
             raise UsageError(
                 "--push needs a tier to push to",
@@ -61,7 +63,6 @@ class Tiers:
     def pull(self, store: Store, kind: str, key: str) -> Found | None:
         """The artifact of a key, brought into the store from the nearest tier that has it."""
         from neuroncompile import tiers
-        from neuroncompile.pipeline.progress import Transfer
 
         for tier in self._usable():
             began = time.monotonic()
@@ -71,7 +72,7 @@ class Tiers:
                     tier,
                     kind,
                     key,
-                    progress=Transfer(self._output),
+                    progress=self._transfer,
                     on_warning=self._output.warn,
                 )
             except TierError as error:
@@ -131,7 +132,6 @@ class Tiers:
             TierError: a tier fails; the artifacts stay in the store.
         """
         from neuroncompile import tiers
-        from neuroncompile.pipeline.progress import Transfer
 
         wanted, urls = list(artifacts), []
         for url in self._settings.tiers:
@@ -148,15 +148,20 @@ class Tiers:
                         tier,
                         artifact,
                         repair=self._corrupt.get(tier.url, ()),
-                        progress=Transfer(self._output),
+                        progress=self._transfer,
                     )
                     blobs, size = blobs + pushed.blobs, size + pushed.size
                     named += pushed.named
             except TierError as error:
                 raise self._not_pushed(error) from None
-            took = human_seconds(time.monotonic() - began)
-            what = f"{human_bytes(size)} in {blobs} blobs, {took}" if named or blobs else "there"
-            self._output.note(f"pushed {named} of {len(wanted)} artifacts to {tier.url}: {what}")
+            if named or blobs:
+                took = human_seconds(time.monotonic() - began)
+                self._output.note(
+                    f"pushed {named} of {len(wanted)} artifacts to {tier.url}: "
+                    f"{human_bytes(size)} in {blobs} blobs, {took}"
+                )
+            else:
+                self._output.note(f"{tier.url} has all {len(wanted)} artifacts already")
             urls.append(tier.url)
         return urls
 

@@ -121,7 +121,7 @@ def pull(
             return None
         wanted = store.missing(remote.manifest)
         provenance = _provenance(tier, remote)
-        parts = _Incoming(store, tier, progress).fetch(wanted)
+        parts = _Incoming(store, tier, kind, progress).fetch(wanted)
     except BlobNotFoundError as error:
         if on_warning is not None:
             on_warning(f"{kind} {key[:12]} is incomplete and treated as missing: {error}")
@@ -159,8 +159,9 @@ def _provenance(tier: Tier, remote: Remote) -> bytes | None:
 class _Incoming:
     """The blobs of one artifact on their way in."""
 
-    def __init__(self, store: Store, tier: Tier, progress: Progress | None) -> None:
+    def __init__(self, store: Store, tier: Tier, kind: str, progress: Progress | None) -> None:
         self._store, self._tier, self._progress = store, tier, progress
+        self._what = f"pulling {kind} from {tier.url}"
         self._directory = store.root / "v1" / "partial"
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -243,7 +244,7 @@ class _Incoming:
         with self._lock:
             self._done += more
             if self._progress is not None and self._total:
-                self._progress(f"pulling from {self._tier.url}", self._done, self._total)
+                self._progress(self._what, self._done, self._total)
 
 
 def push(
@@ -283,7 +284,7 @@ def _push(
         return Pushed(0, 0, named=False)
     wanted = {d.digest: d for d in tier.missing(blobs)}
     wanted |= {d.digest: d for d in blobs if d.digest in repair}
-    _send(store, tier, list(wanted.values()), progress)
+    _send(store, tier, kind, list(wanted.values()), progress)
     record = store.provenance_bytes(artifact)
     small = [(name, manifest)]
     if record is not None:
@@ -324,8 +325,13 @@ def _is_whole(tier: Tier, kind: str, key: str, pointer: bytes) -> bool:
 
 
 def _send(
-    store: Store, tier: Tier, wanted: Sequence[Descriptor], progress: Progress | None
+    store: Store,
+    tier: Tier,
+    kind: str,
+    wanted: Sequence[Descriptor],
+    progress: Progress | None,
 ) -> None:
+    what = f"pushing {kind} to {tier.url}"
     total, done, lock = sum(d.size for d in wanted), 0, threading.Lock()
 
     def send(blob: Descriptor) -> None:
@@ -337,10 +343,10 @@ def _send(
         with lock:
             done += blob.size
             if progress is not None:
-                progress(f"pushing to {tier.url}", done, total)
+                progress(what, done, total)
 
     if progress is not None and total:
-        progress(f"pushing to {tier.url}", 0, total)
+        progress(what, 0, total)
     with ThreadPoolExecutor(_BLOBS, thread_name_prefix="push") as pool:
         try:
             for _ in pool.map(send, wanted):
