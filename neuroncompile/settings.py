@@ -9,7 +9,7 @@ can never look into different stores.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,11 +22,21 @@ ENVIRONMENT = {
     "NEURONCOMPILE_LAYERS": "read-only stores below it, separated as in PATH",
     "NEURONCOMPILE_JOBS": "how many compilers may run at once",
     "NEURONCOMPILE_TOOLCHAIN": "toolchain name or frozen file, as --toolchain",
+    "NEURONCOMPILE_TIER": "tiers as --tier, separated by commas or spaces",
+    "NEURONCOMPILE_TIER_TIMEOUT": "seconds without a byte before a tier is given up",
     "NEURONCOMPILE_SETTINGS": "settings file instead of the default one",
 }
 """Variables of ours that are read; any other NEURONCOMPILE_* is reported as misspelt."""
 
-FILE_KEYS = {"store": str, "layers": list, "jobs": int, "toolchain": str, "offline": bool}
+FILE_KEYS = {
+    "store": str,
+    "layers": list,
+    "jobs": int,
+    "toolchain": str,
+    "offline": bool,
+    "tiers": list,
+    "tier_timeout": int,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class Settings:
         jobs: parallel compilers, or None for one per available core.
         toolchain: toolchain name or file from the environment or the settings file.
         layers: roots of stores that are only read, in the order they are asked after `store`.
+        tiers: URLs of the tiers, nearest first.
+        tier_timeout: seconds without a byte before a tier is given up; None for the default.
         warnings: what was wrong but not fatal (misspelt variables).
     """
 
@@ -62,6 +74,8 @@ class Settings:
     jobs: int | None = None
     toolchain: str | None = None
     layers: tuple[Path, ...] = ()
+    tiers: tuple[str, ...] = ()
+    tier_timeout: float | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -71,13 +85,14 @@ def load_settings(
     offline: bool = False,
     jobs: int | None = None,
     toolchain: str | None = None,
+    tiers: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Resolve settings from flags, the environment and the settings file.
 
     Raises:
         UsageError: the settings file is malformed or has an unknown key.
-        ConfigError: a value is not legal (`jobs` below 1).
+        ConfigError: a value is not legal (`jobs` below 1, a timeout that is no number above 0).
     """
     env = os.environ if environ is None else environ
     file = _settings_file(env)
@@ -92,6 +107,8 @@ def load_settings(
         jobs=jobs,
         toolchain=toolchain or env.get("NEURONCOMPILE_TOOLCHAIN") or _text(file.get("toolchain")),
         layers=_layers(env, file),
+        tiers=_tiers(tiers, env, file),
+        tier_timeout=_tier_timeout(env, file),
         warnings=tuple(_misspelt(env)),
     )
 
@@ -156,6 +173,34 @@ def _jobs(flag: int | None, env: Mapping[str, str], file: Mapping[str, object]) 
     return jobs
 
 
+def _tiers(
+    flags: Sequence[str], env: Mapping[str, str], file: Mapping[str, object]
+) -> tuple[str, ...]:
+    named: object = flags or env.get("NEURONCOMPILE_TIER", "").replace(",", " ").split()
+    found = named or file.get("tiers") or ()
+    assert isinstance(found, Sequence)
+    return tuple(dict.fromkeys(str(url) for url in found))
+
+
+def _tier_timeout(env: Mapping[str, str], file: Mapping[str, object]) -> float | None:
+    value = env.get("NEURONCOMPILE_TIER_TIMEOUT") or file.get("tier_timeout")
+    if value is None:
+        return None
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 86400:
+        raise ConfigError(
+            f"the tiers' timeout is {value!r}; it must be a number of seconds above 0",
+            field="tier_timeout",
+            value=value,
+            legal="> 0",
+            hint="correct or unset NEURONCOMPILE_TIER_TIMEOUT",
+        )
+    return seconds
+
+
 def _hub(env: Mapping[str, str]) -> HubSettings:
     home = env.get("HF_HOME")
     if not home:
@@ -210,6 +255,9 @@ def _settings_file(env: Mapping[str, str]) -> dict[str, object]:
                 f"settings file {path}: {key} must be {FILE_KEYS[key].__name__}",
                 hint=f"edit {path}",
             )
+    tiers = values.get("tiers", [])
+    if not all(isinstance(url, str) for url in tiers):
+        raise UsageError(f"settings file {path}: tiers must be a list of URLs", hint=f"edit {path}")
     return values
 
 

@@ -67,6 +67,8 @@ def test_jobs_below_one(tmp_path: Path, jobs: str) -> None:
         ('stoer = "x"', "unknown key 'stoer'"),
         ("store = 3", "store must be str"),
         ("store = ", "Invalid value"),
+        ('tiers = "s3://one"', "tiers must be list"),
+        ("tiers = [3]", "tiers must be a list of URLs"),
     ],
 )
 def test_bad_settings_file(tmp_path: Path, text: str, message: str) -> None:
@@ -79,3 +81,23 @@ def test_bad_settings_file(tmp_path: Path, text: str, message: str) -> None:
 def test_a_named_settings_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         load_settings(environ=env(tmp_path, NEURONCOMPILE_SETTINGS=str(tmp_path / "none")))
+
+
+def test_tiers_by_flag_variable_or_file(tmp_path: Path) -> None:
+    config = tmp_path / ".config/neuroncompile/settings.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('tiers = ["s3://file/x"]\ntier_timeout = 5\n')
+    base = env(tmp_path)
+    settings = load_settings(environ=base)
+    assert (settings.tiers, settings.tier_timeout) == (("s3://file/x",), 5.0)
+    base |= {"NEURONCOMPILE_TIER": "s3://a, s3://b  s3://a", "NEURONCOMPILE_TIER_TIMEOUT": "0.5"}
+    settings = load_settings(environ=base)
+    assert (settings.tiers, settings.tier_timeout) == (("s3://a", "s3://b"), 0.5)
+    assert load_settings(tiers=["file:///x"], environ=base).tiers == ("file:///x",)
+    assert load_settings(environ=env(tmp_path / "none")).tiers == ()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "1e9"])
+def test_a_timeout_is_a_number_of_seconds(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match="seconds above 0"):
+        load_settings(environ=env(tmp_path, NEURONCOMPILE_TIER_TIMEOUT=value))

@@ -20,6 +20,7 @@ Examples:
   neuroncompile build org/name@main --target trn2 --tensor-parallel-size 8
   neuroncompile build llama-3.3-70b-trn2 --dry-run     nothing downloaded or compiled
   neuroncompile build smollm2-135m --check             exit 0 if compiled, 3 if not
+  neuroncompile build smollm2-135m --tier s3://bucket/prefix --push
 """
 
 
@@ -50,11 +51,18 @@ def build(
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
     require_cached: o.RequireCached = False,
+    tier: o.Tier = None,
+    push: Annotated[
+        bool, typer.Option("--push", help="Bring the result into every tier as well.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show config with origins, graphs and key; exit 0.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Only look: exit 0 if it is there, 3 if not.")
+        bool,
+        typer.Option(
+            "--check", help="Only look, here and in tiers: exit 0 if it is there, 3 if not."
+        ),
     ] = False,
 ) -> int:
     from neuroncompile.pipeline.build_command import build_command
@@ -82,7 +90,7 @@ def build(
         revision=revision or None,
         toolchain=toolchain or None,
     )
-    settings = state.settings(jobs=jobs, toolchain=toolchain or None)
+    settings = state.settings(jobs=jobs, toolchain=toolchain or None, tiers=tier)
     return build_command(
         request,
         settings,
@@ -90,4 +98,5 @@ def build(
         dry_run=dry_run,
         check=check,
         require_cached=require_cached,
+        push=push,
     )

@@ -28,6 +28,7 @@ __all__ = [
     "Set",
     "Target",
     "TensorParallel",
+    "Tier",
     "TokenBuckets",
     "ToolchainName",
     "program_flags",
@@ -130,7 +131,18 @@ Jobs = Annotated[
 ]
 RequireCached = Annotated[
     bool,
-    typer.Option("--require-cached", help="Never compile; exit 3 when it is not in the store."),
+    typer.Option(
+        "--require-cached", help="Never compile; exit 3 when neither store nor tier has it."
+    ),
+]
+
+Tier = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tier",
+        metavar="URL",
+        help="Also look in s3://BUCKET/PREFIX or file:///PATH; repeatable, nearest first.",
+    ),
 ]
 
 

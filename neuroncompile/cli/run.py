@@ -89,6 +89,7 @@ def run(
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
     require_cached: o.RequireCached = False,
+    tier: o.Tier = None,
 ) -> int:
     from neuroncompile.pipeline.request import BuildRequest
     from neuroncompile.pipeline.run_command import RunRequest, run_command
@@ -131,5 +132,5 @@ def run(
         },
         require_cached=require_cached,
     )
-    settings = state.settings(jobs=jobs, toolchain=toolchain or None)
+    settings = state.settings(jobs=jobs, toolchain=toolchain or None, tiers=tier)
     return run_command(request, settings, state.output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from neuroncompile.output import Output
 from neuroncompile.settings import Settings, load_settings
 
@@ -29,10 +31,20 @@ class State:
     def command(self, name: str) -> None:
         self.output.command = name
 
-    def settings(self, *, jobs: int | None = None, toolchain: str | None = None) -> Settings:
+    def settings(
+        self,
+        *,
+        jobs: int | None = None,
+        toolchain: str | None = None,
+        tiers: Sequence[str] | None = None,
+    ) -> Settings:
         """Resolved settings; what is wrong but not fatal is said once."""
         settings = load_settings(
-            store=self.store, offline=self.offline, jobs=jobs, toolchain=toolchain
+            store=self.store,
+            offline=self.offline,
+            jobs=jobs,
+            toolchain=toolchain,
+            tiers=tiers or (),
         )
         for warning in settings.warnings:
             self.output.warn(warning)

@@ -30,6 +30,8 @@ def build(
     offline: bool = False,
     jobs: int | None = None,
     require_cached: bool = False,
+    tiers: Sequence[str] = (),
+    push: bool = False,
     verbose: bool = False,
 ) -> Built:
     """Compile `model`, or find it compiled.
@@ -41,6 +43,8 @@ def build(
         optlevel: "1" or "2" on cpu.
         store: directory of the store; default as `neuroncompile` itself resolves it.
         require_cached: never compile; raise `CacheMissError` instead.
+        tiers: URLs of tiers to look in, nearest first.
+        push: bring the result into every tier.
         verbose: progress on stderr.
 
     Returns:
@@ -50,9 +54,11 @@ def build(
         neuroncompile.errors.NeuronCompileError: see `neuroncompile.errors` for the tree.
     """
     request = _request(model, target, config, optlevel, revision, toolchain)
-    settings = load_settings(store=store, offline=offline, jobs=jobs, toolchain=toolchain)
+    settings = load_settings(
+        store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
+    )
     output = Output(quiet=not verbose)
-    return obtain(request, settings, output, require_cached=require_cached)
+    return obtain(request, settings, output, require_cached=require_cached, push=push)
 
 
 def load(
@@ -67,14 +73,17 @@ def load(
     offline: bool = False,
     jobs: int | None = None,
     require_cached: bool = False,
+    tiers: Sequence[str] = (),
     verbose: bool = False,
 ) -> LoadedModel:
     """Build if needed, map the weights and return a model ready to decode.
 
-    Takes what `build` takes. Use the result as a context manager, or call `close`.
+    Takes what `build` takes, except `push`. Use the result as a context manager, or call `close`.
     """
     request = _request(model, target, config, optlevel, revision, toolchain)
-    settings = load_settings(store=store, offline=offline, jobs=jobs, toolchain=toolchain)
+    settings = load_settings(
+        store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
+    )
     output = Output(quiet=not verbose)
     session = open_session(request, settings, output, require_cached=require_cached)
     return LoadedModel(session)

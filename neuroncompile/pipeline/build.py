@@ -1,9 +1,9 @@
-"""Find a program in the store, or compile it and keep it.
+"""Find a program in the store or a tier, or compile it and keep it.
 
     lookup(key) ── hit ──▶ done
       │ miss
-    lock(key) ─▶ look again ─▶ for each graph: lookup, else compile ─▶ publish graph
-      ─▶ assemble the program from its graphs ─▶ publish
+    lock(key) ─▶ look again ─▶ tiers ─▶ for each graph: lookup, tiers, else compile
+      ─▶ publish graph ─▶ assemble the program from its graphs ─▶ publish
 
 Graphs are published one by one as they finish, so whatever ends a build (a crash, Ctrl-C, a
 full disk) leaves every finished graph for the next one.
@@ -23,6 +23,7 @@ from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact
@@ -37,10 +38,11 @@ class Built(NamedTuple):
         plan: what was asked for.
         artifact: the `compile` artifact.
         view: directory with its files.
-        hit: it was there already.
+        hit: nothing was compiled.
         compiled: names of the graphs this call compiled.
         reused: names of the graphs that another program had compiled.
         seconds: wall time of this call.
+        tier: URL of the tier it was pulled from, if it was.
     """
 
     plan: Plan
@@ -50,6 +52,14 @@ class Built(NamedTuple):
     compiled: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
     seconds: float = 0.0
+    tier: str | None = None
+
+    @property
+    def source(self) -> str:
+        """`store`, `tier` or `compiler`: where it came from."""
+        if not self.hit:
+            return "compiler"
+        return "store" if self.tier is None else "tier"
 
     @property
     def key(self) -> str:
@@ -57,10 +67,10 @@ class Built(NamedTuple):
         return self.plan.key
 
 
-def preflight(request: BuildRequest, settings: Settings) -> Callable[[], None]:
+def preflight(request: BuildRequest, settings: Settings, tiers: Tiers) -> Callable[[], None]:
     """What to ask just before a model is downloaded: could a build on this host end well?
 
-    Nothing is refused when the store already has the program that the recipe's facts name.
+    Nothing is refused when the store or a tier has the program that the recipe's facts name.
     """
 
     def check() -> None:
@@ -72,19 +82,28 @@ def preflight(request: BuildRequest, settings: Settings) -> Callable[[], None]:
             if recipe is None or not recipe.facts:
                 raise
             plan = make_plan(request, settings, from_facts=True)
-            if open_store(settings).lookup("compile", plan.key) is None:
+            store = open_store(settings)
+            if store.lookup("compile", plan.key) is None and not (
+                tiers and tiers.having(store, "compile", plan.key)
+            ):
                 raise
 
     return check
 
 
 def build_program(
-    plan: Plan, settings: Settings, output: Output, *, require_cached: bool = False
+    plan: Plan,
+    settings: Settings,
+    output: Output,
+    tiers: Tiers,
+    *,
+    require_cached: bool = False,
 ) -> Built:
-    """The program of `plan`, from the store or newly compiled.
+    """The program of `plan`, from the store, a tier or newly compiled.
 
     Raises:
-        CacheMissError: `require_cached` and it is not in the store.
+        CacheMissError: `require_cached`, and neither the store nor a tier has it.
+        TierError: `require_cached`, and a tier that might have it fails.
         CompileError: a graph's compiler failed; finished graphs are kept.
         InterruptedBuildError: Ctrl-C; finished graphs are kept.
         StoreError: the store cannot be written.
@@ -94,20 +113,21 @@ def build_program(
     artifact = store.lookup("compile", plan.key)
     if artifact is not None:
         return Built(plan, artifact, store.view(artifact), hit=True)
-    if require_cached:
-        raise CacheMissError(
-            f"{plan.key[:12]} is not in {settings.store} ({settings.store_origin})",
-            hint="run the same command without --require-cached; with `neuroncompile build "
-            "… --check` it names the nearest program and what differs",
-            details={"key": plan.key, "store": str(settings.store)},
-        )
+    if require_cached and not (tiers and tiers.having(store, "compile", plan.key)):
+        raise _miss(plan, settings, tiers)
     with store.single_flight("compile", plan.key, waiter(output, "compiles this program")):
         artifact = store.lookup("compile", plan.key)
         if artifact is not None:
             return Built(plan, artifact, store.view(artifact), hit=True)
+        if tiers and (found := tiers.pull(store, "compile", plan.key)):
+            view = store.view(found.artifact)
+            seconds = time.monotonic() - began
+            return Built(plan, found.artifact, view, hit=True, seconds=seconds, tier=found.url)
+        if require_cached:
+            raise _miss(plan, settings, tiers)
         from neuroncompile.pipeline.graphs import compile_graphs
 
-        with compile_graphs(plan, store, settings, output) as result:
+        with compile_graphs(plan, store, settings, output, tiers) as result:
             artifact = store.publish(
                 "compile",
                 plan.spec,
@@ -124,4 +144,20 @@ def build_program(
         compiled=result.compiled,
         reused=result.reused,
         seconds=seconds,
+    )
+
+
+def _miss(plan: Plan, settings: Settings, tiers: Tiers) -> CacheMissError:
+    """The error for a program that is nowhere.
+
+    Raises:
+        TierError: instead, if a tier that might have it fails.
+    """
+    tiers.raise_failure()
+    places = ", ".join([f"{settings.store} ({settings.store_origin})", *tiers.asked])
+    return CacheMissError(
+        f"{plan.key[:12]} is not in {places}",
+        hint="run the same command without --require-cached; with `neuroncompile build "
+        "… --check` it names the nearest program and what differs",
+        details={"key": plan.key, "store": str(settings.store), "tiers": tiers.asked},
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from neuroncompile.backends import backend_for
+from neuroncompile.errors import UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built, build_program, preflight
 from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
-from neuroncompile.store import Store
+from neuroncompile.store import Artifact, Store
 
 __all__ = ["announce", "build_command", "obtain"]
 
@@ -25,40 +27,78 @@ def build_command(
     dry_run: bool = False,
     check: bool = False,
     require_cached: bool = False,
+    push: bool = False,
 ) -> int:
     """Run `neuroncompile build` and return its exit code."""
+    if push and (dry_run or check):
+        raise UsageError("--push excludes --dry-run and --check", hint="leave one of them out")
     if dry_run or check:
         plan = make_plan(request, settings, progress=Transfer(output), from_facts=True)
         for warning in plan.warnings:
             output.warn(warning)
         return _dry_run(plan, settings, output) if dry_run else _check(plan, settings, output)
-    built = obtain(request, settings, output, require_cached=require_cached)
+    tiers = Tiers(settings, output, push=push)
+    built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
+    pushed = _push(built, packed, settings, output, tiers) if push else []
+    tiers.close()
     output.line(f"{'hit' if built.hit else 'built'}  {built.key}")
     output.line(str(built.view))
-    output.result(_built(built))
+    output.result({**_built(built), "pushed": pushed})
     return 0
 
 
 def obtain(
-    request: BuildRequest, settings: Settings, output: Output, *, require_cached: bool = False
+    request: BuildRequest,
+    settings: Settings,
+    output: Output,
+    *,
+    require_cached: bool = False,
+    push: bool = False,
 ) -> Built:
     """Plan and build, and pack the weights if they have to be: all that `run` needs here."""
+    tiers = Tiers(settings, output, push=push)
+    built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
+    if push:
+        _push(built, packed, settings, output, tiers)
+    tiers.close()
+    return built
+
+
+def _obtain(
+    request: BuildRequest,
+    settings: Settings,
+    output: Output,
+    tiers: Tiers,
+    *,
+    require_cached: bool,
+) -> tuple[Built, Artifact | None]:
     plan = make_plan(
         request,
         settings,
         progress=Transfer(output),
-        before_download=None if require_cached else preflight(request, settings),
+        before_download=None if require_cached else preflight(request, settings, tiers),
         will_compile=not require_cached,
     )
     for warning in plan.warnings:
         output.warn(warning)
     announce(plan, output)
-    built = build_program(plan, settings, output, require_cached=require_cached)
-    if plan.model.weights_format == "gguf":
-        from neuroncompile.pipeline.weights import weight_files
+    built = build_program(plan, settings, output, tiers, require_cached=require_cached)
+    if plan.model.weights_format != "gguf":
+        return built, None
+    from neuroncompile.pipeline.weights import weight_files
 
-        weight_files(plan, settings, output, require_cached=require_cached)
-    return built
+    weights = weight_files(plan, settings, output, tiers, require_cached=require_cached)
+    return built, weights.packed
+
+
+def _push(
+    built: Built, packed: Artifact | None, settings: Settings, output: Output, tiers: Tiers
+) -> list[str]:
+    """The program last: who finds it in a tier finds its weights and graphs there, too."""
+    store = open_store(settings, output)
+    graphs = backend_for(built.plan.target.platform).graphs(built.plan.spec)
+    found = [store.lookup("graph", graph.key) for graph in graphs if graph.key]
+    return tiers.push(store, [a for a in (packed, *found, built.artifact) if a is not None])
 
 
 def announce(plan: Plan, output: Output) -> None:
@@ -114,14 +154,22 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
 
 def _check(plan: Plan, settings: Settings, output: Output) -> int:
     store = open_store(settings, output)
-    found = store.lookup("compile", plan.key, touch=False) is not None
+    tiers = Tiers(settings, output)
+    here = store.lookup("compile", plan.key, touch=False) is not None
+    tier = tiers.having(store, "compile", plan.key) if tiers and not here else None
+    found = here or tier is not None
     packed = None
     if plan.model.weights_format == "gguf":
+        from neuroncompile.keys import spec_key
         from neuroncompile.pipeline.weights import find_packed
 
-        packed = find_packed(plan, store, settings)[1] is not None
+        spec, pack = find_packed(plan, store, settings)
+        packed = pack is not None or bool(tiers and tiers.having(store, "pack", spec_key(spec)))
     code = 0 if found and packed is not False else 3
-    output.line(f"{'hit' if found else 'miss'}  {plan.key}")
+    if code:
+        tiers.raise_failure()
+    tiers.close()
+    output.line(f"{'hit' if found else 'miss'}  {plan.key}" + (f"  in {tier}" if tier else ""))
     if packed is False:
         output.line("miss  packed weights")
     near = None if found else _nearest(plan, store)
@@ -134,6 +182,8 @@ def _check(plan: Plan, settings: Settings, output: Output) -> int:
         {
             "key": plan.key,
             "cached": found,
+            "source": "store" if here else "tier" if found else None,
+            "tier": tier,
             "weights_cached": packed,
             "nearest": {"key": near[0], "differences": near[1]} if near else None,
         },
@@ -170,6 +220,8 @@ def _built(built: Built) -> dict[str, Any]:
     return {
         "key": built.plan.key,
         "hit": built.hit,
+        "source": built.source,
+        "tier": built.tier,
         "path": str(built.view),
         "backend": built.plan.backend,
         "target": built.plan.target.spec(),

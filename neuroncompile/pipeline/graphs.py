@@ -19,6 +19,7 @@ from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress, waiter
 from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 
@@ -36,14 +37,16 @@ class Assembled:
 
 @contextmanager
 def compile_graphs(
-    plan: Plan, store: Store, settings: Settings, output: Output
+    plan: Plan, store: Store, settings: Settings, output: Output, tiers: Tiers
 ) -> Iterator[Assembled]:
-    """Look up or compile each graph of `plan`, publishing each as it finishes.
+    """Look up, pull or compile each graph of `plan`, publishing each as it finishes.
 
     Inside the block nobody collects them, so that the program can be published from them.
     """
     with ExitStack() as held:
-        yield _assemble(_Work(plan, store, settings, output, held))
+        work = _Work(plan, store, settings, output, held)
+        work.pull(tiers)
+        yield _assemble(work)
 
 
 def _assemble(work: _Work) -> Assembled:
@@ -91,6 +94,14 @@ class _Work:
         self.compiled: list[str] = []
         self.reused: list[str] = []
         self.progress = BuildProgress(output, total=len(self.graphs))
+
+    def pull(self, tiers: Tiers) -> None:
+        """Take from the tiers what another program's build has pushed."""
+        if not tiers:
+            return
+        for graph in self.missing:
+            if found := tiers.pull(self.store, "graph", graph.key):
+                self._take(graph, found.artifact)
 
     @property
     def missing(self) -> list[Graph]:

@@ -199,6 +199,8 @@ def _result(
         "target": plan.target.spec(),
         "model": plan.model.name,
         "hit": session.built.hit,
+        "source": session.built.source,
+        "tier": session.built.tier,
         "compiled": list(session.built.compiled),
         "completions": [
             {**_completion(completion), "sampling": sampling.rows()}

@@ -19,6 +19,7 @@ from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.prompts import Ask
 from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.pipeline.weights import weight_files
 from neuroncompile.runtime.chat import chat_template, render
@@ -185,11 +186,12 @@ def open_session(
         before_build: called before anything is compiled; what it raises stops there. This is
             where prompts that cannot be decoded are refused.
     """
+    tiers = Tiers(settings, output)
     plan = make_plan(
         request,
         settings,
         progress=Transfer(output),
-        before_download=None if require_cached else preflight(request, settings),
+        before_download=None if require_cached else preflight(request, settings, tiers),
         will_compile=not require_cached,
     )
     for warning in plan.warnings:
@@ -204,8 +206,9 @@ def open_session(
     if before_build is not None and plan.backend == "cpu":
         before_build(speech, limits_of(plan))
     announce(plan, output)
-    built = build_program(plan, settings, output, require_cached=require_cached)
-    weights = weight_files(plan, settings, output, require_cached=require_cached)
+    built = build_program(plan, settings, output, tiers, require_cached=require_cached)
+    weights = weight_files(plan, settings, output, tiers, require_cached=require_cached)
+    tiers.close()
     lease = ExitStack()
     store = open_store(settings)
     view = lease.enter_context(store.lease(built.artifact))

@@ -17,6 +17,7 @@ from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import Transfer, waiter
 from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
@@ -52,12 +53,18 @@ def find_packed(
 
 
 def weight_files(
-    plan: Plan, settings: Settings, output: Output, *, require_cached: bool = False
+    plan: Plan,
+    settings: Settings,
+    output: Output,
+    tiers: Tiers,
+    *,
+    require_cached: bool = False,
 ) -> Weights:
-    """The safetensors files that hold the plan's weights.
+    """The safetensors files that hold the plan's weights; packed ones may come from a tier.
 
     Raises:
         CacheMissError: they would have to be packed and `require_cached` forbids it.
+        TierError: the same, and a tier that might have them fails.
         ModelError: they cannot be had or read.
         StoreError: no space for packed weights.
     """
@@ -70,15 +77,26 @@ def weight_files(
     spec, artifact = find_packed(plan, store, settings)
     if artifact is None:
         key = spec_key(spec)
-        if require_cached:
-            raise CacheMissError(
-                f"packed weights {key[:12]} are not in {settings.store} ({settings.store_origin})",
-                hint="run `neuroncompile build` with the same options first",
-                details={"key": key, "store": str(settings.store)},
-            )
+        if require_cached and not (tiers and tiers.having(store, "pack", key)):
+            raise _miss(key, settings, tiers)
         with store.single_flight("pack", key, waiter(output, "packs these weights")):
-            artifact = store.lookup("pack", key) or _pack(plan, settings, store, spec, output)
+            artifact = store.lookup("pack", key)
+            if artifact is None and tiers and (found := tiers.pull(store, "pack", key)):
+                artifact = found.artifact
+            if artifact is None and require_cached:
+                raise _miss(key, settings, tiers)
+            artifact = artifact or _pack(plan, settings, store, spec, output)
     return Weights((store.view(artifact) / PACKED,), artifact)
+
+
+def _miss(key: str, settings: Settings, tiers: Tiers) -> CacheMissError:
+    tiers.raise_failure()
+    places = ", ".join([f"{settings.store} ({settings.store_origin})", *tiers.asked])
+    return CacheMissError(
+        f"packed weights {key[:12]} are not in {places}",
+        hint="run `neuroncompile build` with the same options first",
+        details={"key": key, "store": str(settings.store), "tiers": tiers.asked},
+    )
 
 
 def _pack(

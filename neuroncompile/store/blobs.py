@@ -58,6 +58,7 @@ class Blobs:
         self._frozen = frozen
         self._tmp = root / "tmp"
         self._hashed: dict[str, tuple[int, int, int, int]] = {}  # for a store we cannot write
+        self._vouched: dict[tuple[int, int, int, int], str] = {}
         self.directory = root / "blobs" / "sha256"
 
     def path(self, name: str) -> Path:
@@ -182,6 +183,13 @@ class Blobs:
             self._place(staged, name, len(data))
         return name, len(data)
 
+    def vouch(self, name: str, seen: os.stat_result) -> None:
+        """The file that was `seen` has the bytes of `name`: they were hashed as it was written.
+
+        So `ingest` need not read it again, unless it has changed since.
+        """
+        self._vouched[_mark(seen)] = name
+
     def _ingest_file(self, path: Path) -> tuple[str, int]:
         if path.parent == self.directory:  # a blob of ours, used in another artifact
             with suppress(FileNotFoundError):
@@ -199,13 +207,14 @@ class Blobs:
         return name, size
 
     def _link_and_hash(self, path: Path, staged: Path) -> tuple[str, int] | None:
-        """Take a scratch file over without copying; None when it may not be.
+        """Take a scratch or partial file over without copying; None when it may not be.
 
         A file from elsewhere is somebody's, and one with a second name may be written through
         it: both are copied.
         """
         seen = os.lstat(path)
-        if self._tmp not in path.parents or not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+        ours = any(self._root / name in path.parents for name in ("tmp", "partial"))
+        if not ours or not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
             return None
         try:
             os.link(path, staged)
@@ -214,9 +223,10 @@ class Blobs:
                 return None
             raise
         with open(staged, "rb") as file:
+            known = self._vouched.pop(_mark(os.fstat(file.fileno())), None)
             os.fchmod(file.fileno(), 0o444)
             os.utime(file.fileno())
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = known or hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
             return digest, os.fstat(file.fileno()).st_size
 

@@ -303,12 +303,16 @@ class Store(Upkeep):
         files: Mapping[str, Path | bytes],
         *,
         provenance: bytes | None = None,
+        hashed: Mapping[str, os.stat_result] | None = None,
     ) -> Artifact:
         """Keep an artifact that was made elsewhere, under its own manifest.
 
         Args:
             files: hex digest → bytes or path of each blob that `missing` named; a path below a
-                `scratch` directory is linked instead of copied. All bytes are hashed here.
+                `scratch` or `partial` directory is linked instead of copied. All bytes are
+                hashed here, except those of `hashed`.
+            hashed: hex digest → state of a file that was hashed as it was written; it is
+                hashed again only if it has changed since.
 
         Returns the artifact of its key: this one, or the whole one that was there already.
 
@@ -320,6 +324,8 @@ class Store(Upkeep):
         self._actions.path(kind, key)
         with guarded(self.root, f"cannot keep {kind} {key[:12]}"):
             layout.prepare(self._v1)
+            for name, seen in (hashed or {}).items():
+                self._blobs.vouch(name, seen)
             artifact = self._publisher.adopt(kind, manifest, files, provenance)
             self._failures.forget(kind, key)
             return artifact
