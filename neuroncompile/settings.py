@@ -62,6 +62,7 @@ class Settings:
         toolchain: toolchain name or file from the environment or the settings file.
         layers: roots of stores that are only read, in the order they are asked after `store`.
         tiers: URLs of the tiers, nearest first.
+        retry_failed: ask a compiler again for what it has rejected within the last day.
         tier_timeout: seconds without a byte before a tier is given up; None for the default.
         warnings: what was wrong but not fatal (misspelt variables).
     """
@@ -76,6 +77,7 @@ class Settings:
     layers: tuple[Path, ...] = ()
     tiers: tuple[str, ...] = ()
     tier_timeout: float | None = None
+    retry_failed: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -86,6 +88,7 @@ def load_settings(
     jobs: int | None = None,
     toolchain: str | None = None,
     tiers: Sequence[str] = (),
+    retry_failed: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Resolve settings from flags, the environment and the settings file.
@@ -109,6 +112,7 @@ def load_settings(
         layers=_layers(env, file),
         tiers=_tiers(tiers, env, file),
         tier_timeout=_tier_timeout(env, file),
+        retry_failed=retry_failed,
         warnings=tuple(_misspelt(env)),
     )
 

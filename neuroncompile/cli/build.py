@@ -50,6 +50,7 @@ def build(
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
+    retry_failed: o.RetryFailed = False,
     require_cached: o.RequireCached = False,
     tier: o.Tier = None,
     push: Annotated[
@@ -90,7 +91,9 @@ def build(
         revision=revision or None,
         toolchain=toolchain or None,
     )
-    settings = state.settings(jobs=jobs, toolchain=toolchain or None, tiers=tier)
+    settings = state.settings(
+        jobs=jobs, toolchain=toolchain or None, tiers=tier, retry_failed=retry_failed
+    )
     return build_command(
         request,
         settings,

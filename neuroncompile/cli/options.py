@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "OptLevel",
     "RequireCached",
+    "RetryFailed",
     "Revision",
     "SeqLen",
     "Set",
@@ -128,6 +129,9 @@ ToolchainName = Annotated[
 ]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Compilers at once  [default: one per core]")
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Compile again what was rejected within a day.")
 ]
 RequireCached = Annotated[
     bool,

@@ -88,6 +88,7 @@ def run(
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
+    retry_failed: o.RetryFailed = False,
     require_cached: o.RequireCached = False,
     tier: o.Tier = None,
 ) -> int:
@@ -132,5 +133,7 @@ def run(
         },
         require_cached=require_cached,
     )
-    settings = state.settings(jobs=jobs, toolchain=toolchain or None, tiers=tier)
+    settings = state.settings(
+        jobs=jobs, toolchain=toolchain or None, tiers=tier, retry_failed=retry_failed
+    )
     return run_command(request, settings, state.output)

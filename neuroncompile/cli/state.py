@@ -37,6 +37,7 @@ class State:
         jobs: int | None = None,
         toolchain: str | None = None,
         tiers: Sequence[str] | None = None,
+        retry_failed: bool = False,
     ) -> Settings:
         """Resolved settings; what is wrong but not fatal is said once."""
         settings = load_settings(
@@ -45,6 +46,7 @@ class State:
             jobs=jobs,
             toolchain=toolchain,
             tiers=tiers or (),
+            retry_failed=retry_failed,
         )
         for warning in settings.warnings:
             self.output.warn(warning)

@@ -112,14 +112,17 @@ def build_program(
     store = open_store(settings, output)
     artifact = store.lookup("compile", plan.key)
     if artifact is not None:
+        store.count("hit", "compile", plan.key)
         return Built(plan, artifact, store.view(artifact), hit=True)
     if require_cached and not (tiers and tiers.having(store, "compile", plan.key)):
         raise _miss(plan, settings, tiers)
     with store.single_flight("compile", plan.key, waiter(output, "compiles this program")):
         artifact = store.lookup("compile", plan.key)
         if artifact is not None:
+            store.count("hit", "compile", plan.key)
             return Built(plan, artifact, store.view(artifact), hit=True)
         if tiers and (found := tiers.pull(store, "compile", plan.key)):
+            store.count("hit", "compile", plan.key)
             view = store.view(found.artifact)
             seconds = time.monotonic() - began
             return Built(plan, found.artifact, view, hit=True, seconds=seconds, tier=found.url)
@@ -134,6 +137,7 @@ def build_program(
                 result.layers,
                 provenance=provenance(plan, result.compiled, time.monotonic() - began),
             )
+            store.count("miss", "compile", plan.key)
     seconds = time.monotonic() - began
     output.note(f"built {plan.key[:12]} in {human_seconds(seconds)}")
     return Built(

@@ -6,16 +6,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from neuroncompile.backends import Backend, Graph, backend_for
 from neuroncompile.errors import (
+    CompileError,
     CorruptArtifactError,
     InterruptedBuildError,
     StoreError,
     ToolchainError,
 )
-from neuroncompile.output import Output
+from neuroncompile.output import Output, age
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress, waiter
 from neuroncompile.pipeline.provenance import provenance
@@ -55,6 +57,7 @@ def _assemble(work: _Work) -> Assembled:
     if missing or not work.graphs:
         backend.preflight()
         _same_toolchain(plan, backend)
+        work.refuse_what_was_rejected(missing)
     work.output.note(_announcement(plan, len(work.graphs), len(missing)))
     for graph in work.graphs:
         if graph.key in work.have:
@@ -113,8 +116,39 @@ class _Work:
             self.held.enter_context(self.store.hold(found))
             self.have[graph.key] = found
 
+    def refuse_what_was_rejected(self, graphs: Iterable[Graph]) -> None:
+        """Say again what a compiler has said of this very spec within the last day."""
+        for graph in graphs:
+            failure = self.store.failure("graph", graph.key)
+            if failure is None or self.settings.retry_failed:
+                continue
+            log = None if failure.log is None else str(self.store.blob_path(failure.log))
+            raise CompileError(
+                f"{graph.name} was rejected {age(failure.since)}: {failure.reason}",
+                hint="--retry-failed compiles it again; another configuration or toolchain has "
+                "another key and is not held back",
+                details={
+                    "graph": graph.name,
+                    "key": graph.key,
+                    "attempts": failure.attempts,
+                    "log": log,
+                    "remembered": True,
+                },
+            )
+
+    def _remember(self, error: CompileError) -> None:
+        """Keep what is sure to come again, with the compiler's log, for a day."""
+        if not error.details.get("deterministic"):
+            return
+        try:
+            log = Path(error.details["log"]).read_bytes()
+        except OSError:
+            log = None
+        self.store.remember_failure("graph", error.details["key"], error.details["how"], log=log)
+
     def keep(self, graph: Graph, how: str) -> None:
         """Count a graph that somebody else compiled."""
+        self.store.count("hit", "graph", graph.key)
         self.reused.append(graph.name)
         self.progress.finish(graph.name, how=how)
 
@@ -168,9 +202,13 @@ class _Work:
                     provenance=provenance(self.plan, [graph.name], seconds, compiler=compiler),
                 )
                 self._take(graph, made)
+                self.store.count("miss", "graph", graph.key)
                 self.compiled.append(graph.name)
                 self.progress.finish(graph.name)
                 yield graph
+        except CompileError as error:
+            self._remember(error)
+            raise
         except OSError as error:
             raise StoreError(
                 f"the compilers' files cannot be written: {error.strerror or error}",

@@ -23,12 +23,17 @@ FAILURE_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A compiler's rejection: its words, the log's digest, how often, until when (Unix time)."""
+    """A compiler's rejection: its words, the log's `sha256:…`, how often, until when (Unix)."""
 
     reason: str
     log: str | None
     attempts: int
     expires: float
+
+    @property
+    def since(self) -> float:
+        """When it was last seen, Unix time."""
+        return self.expires - FAILURE_SECONDS
 
 
 class Failures:
@@ -53,7 +58,7 @@ class Failures:
         for path in self._root.glob("failures/*/*"):
             failure = self.get(path.parent.name, path.name)
             if failure is not None and failure.log is not None:
-                found.add(failure.log)
+                found.add(failure.log.removeprefix("sha256:"))
         return found
 
     def _read(self, kind: str, key: str) -> Failure | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from neuroncompile.store import Store
 from tests.conftest import ROOT, SMALL, Run, write_llama
 
 ONE_BUCKET = ("--seq-len=16",)
@@ -247,3 +248,29 @@ def test_programs_that_share_graphs_compile_each_once(llama: Path, tmp_path: Pat
     assert len(compiled) == len(set(compiled)) == len(artifacts(tmp_path, "graph")) == 4
     assert len(results[0]["compiled"]) + len(results[0]["reused"]) == 4
     assert len(results[1]["compiled"]) + len(results[1]["reused"]) == 3
+
+
+def test_a_rejection_is_remembered_for_a_day_and_can_be_retried(
+    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+) -> None:
+    """The compiler is not asked again for what it is sure to refuse, nor held back for ever."""
+    shutil.copytree(store_root, tmp_path / "store", symlinks=True)
+    store = Store(tmp_path / "store")
+    program = store.find(built_key)
+    held = {d.digest for d in program.layers}
+    graph = next(a for a in store.artifacts("graph") if held.issuperset(d.digest for d in a.layers))
+    store.remove(program)
+    store.remove(graph)
+    store.remember_failure("graph", graph.key, "UnsupportedOperator: aten.example", log=b"why\n")
+    command = ("build", str(llama), *SMALL, "--store", str(tmp_path / "store"), "--json")
+    refused = run(*command)
+    error = refused.document["error"]
+    assert refused.code == 6, refused.err
+    assert "UnsupportedOperator: aten.example" in error["message"]
+    assert "--retry-failed" in error["hint"]
+    assert Path(error["details"]["log"]).read_bytes() == b"why\n"
+    assert store.lookup("graph", graph.key) is None, "nothing was compiled"
+    done = run(*command, "--retry-failed")
+    assert done.code == 0, done.err
+    assert len(done.document["result"]["compiled"]) == 1
+    assert store.failure("graph", graph.key) is None

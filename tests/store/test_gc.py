@@ -264,3 +264,13 @@ def test_an_interrupted_collection_leaves_garbage_only(
             break
     assert interruptions > 5
     assert blobs(kit) == 0
+
+
+def test_the_log_of_a_remembered_rejection_stays_as_long_as_it_counts(kit: Any) -> None:
+    kit.store.remember_failure("graph", kit.key(1), "NCC_EXAMPLE", log=b"the compiler's words")
+    log = kit.store.blob_path(kit.store.failure("graph", kit.key(1)).log)
+    collect(kit, Policy(max_bytes=0, grace=0), time.time())
+    assert log.read_bytes() == b"the compiler's words"
+    kit.store.forget_failure("graph", kit.key(1))
+    collect(kit, Policy(max_bytes=0, grace=0), time.time())
+    assert not log.exists()
