@@ -160,7 +160,7 @@ def test_a_layer_below_is_enough(run: Run, llama: Path, store: Path, tmp_path: P
     assert run(*command, "--check").code == 3
     missing = run(*command, NEURONCOMPILE_LAYERS=str(tmp_path / "not mounted"))
     assert missing.code == 5
-    assert "NEURONCOMPILE_LAYERS" in missing.err
+    assert "NEURONCOMPILE_LAYERS" in missing.document["error"]["hint"]
 
 
 @pytest.mark.parametrize(
