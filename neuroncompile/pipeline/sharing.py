@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from neuroncompile.errors import TierError, UsageError
+from neuroncompile.errors import InterruptedBuildError, TierError, UsageError
 from neuroncompile.output import Output, human_bytes, human_seconds
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.settings import Settings
@@ -78,6 +78,12 @@ class Tiers:
             except TierError as error:
                 self._fails(tier.url, error)
                 continue
+            except KeyboardInterrupt:
+                raise InterruptedBuildError(
+                    f"interrupted while pulling from {tier.url}; what has come is kept in "
+                    f"{store.root}",
+                    hint="the same command goes on from there",
+                ) from None
             if pulled is not None:
                 took = human_seconds(time.monotonic() - began)
                 self._output.note(
@@ -154,6 +160,11 @@ class Tiers:
                     named += pushed.named
             except TierError as error:
                 raise self._not_pushed(error) from None
+            except KeyboardInterrupt:
+                raise InterruptedBuildError(
+                    f"interrupted while pushing to {url}; what was built is kept in {store.root}",
+                    hint="the same command pushes what is not there yet",
+                ) from None
             if named or blobs:
                 took = human_seconds(time.monotonic() - began)
                 self._output.note(

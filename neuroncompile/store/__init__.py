@@ -7,6 +7,7 @@
     v1/failures/<kind>/<key>     rejections by the compiler, for a day
     v1/ingest/<hex>              dev, ino, size and mtime of a blob when it was hashed
     v1/locks/ leases/ tmp/       builders and collector, views in use, unfinished files
+    v1/partial/                  blobs on their way in from a tier
 
 Four invariants hold at every instant, whatever process dies and however many write:
 
