@@ -180,7 +180,7 @@ class Blobs:
         if not self._rearm(name, len(data)):
             staged = self._tmp / unique_name()
             write_file(staged, data, 0o444)
-            self._place(staged, name, len(data))
+            self._place(staged, name, os.stat(staged))
         return name, len(data)
 
     def vouch(self, name: str, seen: os.stat_result) -> None:
@@ -198,15 +198,15 @@ class Blobs:
                     return path.name, size
         staged = self._tmp / unique_name()
         try:
-            name, size = self._link_and_hash(path, staged) or _copy_and_hash(path, staged)
-            self._place(staged, name, size)
+            name, seen = self._link_and_hash(path, staged) or _copy_and_hash(path, staged)
+            self._place(staged, name, seen)
         except BaseException:
             with suppress(OSError):
                 os.unlink(staged)
             raise
-        return name, size
+        return name, seen.st_size
 
-    def _link_and_hash(self, path: Path, staged: Path) -> tuple[str, int] | None:
+    def _link_and_hash(self, path: Path, staged: Path) -> tuple[str, os.stat_result] | None:
         """Take a scratch or partial file over without copying; None when it may not be.
 
         A file from elsewhere is somebody's, and one with a second name may be written through
@@ -223,19 +223,27 @@ class Blobs:
                 return None
             raise
         with open(staged, "rb") as file:
-            known = self._vouched.pop(_mark(os.fstat(file.fileno())), None)
+            seen = os.fstat(file.fileno())
+            digest = self._vouched.pop(_mark(seen), None)
             os.fchmod(file.fileno(), 0o444)
-            os.utime(file.fileno())
-            digest = known or hashlib.file_digest(file, "sha256").hexdigest()
+            if digest is None:
+                # To the nanosecond: whoever writes later, even within the kernel's tick, shows.
+                now = time.time_ns()
+                os.utime(file.fileno(), ns=(now, now))
+                seen = os.fstat(file.fileno())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
-            return digest, os.fstat(file.fileno()).st_size
+            return digest, seen
 
-    def _place(self, staged: Path, name: str, size: int) -> None:
-        """Give a staged, synced file the name of its digest, or drop it for the one there."""
-        if self._rearm(name, size):
+    def _place(self, staged: Path, name: str, seen: os.stat_result) -> None:
+        """Give a staged, synced file the name of its digest, or drop it for the one there.
+
+        It was `seen` like this before it was hashed: what is written to it later by whoever has
+        it open is not taken for what was hashed.
+        """
+        if self._rearm(name, seen.st_size):
             os.unlink(staged)
             return
-        seen = os.stat(staged)
         if link_new(staged, self.path(name)):  # else: placed by another writer this instant
             self._remember(name, seen)
 
@@ -243,11 +251,10 @@ class Blobs:
         """Is the blob there and whole? Then restart its grace before the collector."""
         try:
             self.verify(name, size)
-            seen = os.stat(self.path(name))
-        except (CorruptArtifactError, FileNotFoundError):
+            if touch(self.path(name), os.stat(self.path(name))):
+                self._remember(name, os.stat(self.path(name)))
+        except (CorruptArtifactError, FileNotFoundError):  # or collected this instant
             return False
-        if touch(self.path(name), seen):
-            self._remember(name, os.stat(self.path(name)))
         return True
 
 
@@ -261,17 +268,17 @@ def _missing(name: str) -> CorruptArtifactError:
     )
 
 
-def _copy_and_hash(path: Path, staged: Path) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
+def _copy_and_hash(path: Path, staged: Path) -> tuple[str, os.stat_result]:
+    digest = hashlib.sha256()
     target = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(path, "rb", buffering=0) as source:
             while chunk := source.read(_BUFFER):
                 digest.update(chunk)
                 write_all(target, chunk)
-                size += len(chunk)
         os.fchmod(target, 0o444)
         os.fsync(target)
+        seen = os.fstat(target)
     finally:
         os.close(target)
-    return digest.hexdigest(), size
+    return digest.hexdigest(), seen

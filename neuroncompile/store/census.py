@@ -37,6 +37,11 @@ class Entry:
     files: tuple[str, ...]
     blobs: tuple[str, ...]
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Blobs without which it is not whole: all but the provenance."""
+        return self.blobs[: 2 + len(self.files)]
+
 
 class Census:
     """A store at one moment.

@@ -104,14 +104,14 @@ def _blobs(
 
 
 def _artifacts(root: Path, census: Census, corrupt: set[str], found: Check, repair: bool) -> None:
-    blobs = Blobs(root)
+    blobs = Blobs(root, frozen=True)
     actions = Actions(root, blobs)
     named: set[str] = set()
     for entry in census.entries:
         found.artifacts += 1
         named.update(entry.blobs)
         why = None
-        if wrong := corrupt.intersection(entry.blobs):
+        if wrong := corrupt.intersection(entry.needed):
             why = f"blob {min(wrong)[:12]} is corrupt"
         else:
             try:
@@ -142,7 +142,7 @@ def _missing(blobs: Blobs, census: Census, manifest: str) -> str | None:
 
 def _refs(root: Path, census: Census, corrupt: set[str], found: Check, repair: bool) -> None:
     refs = Refs(root)
-    blobs = Blobs(root)
+    blobs = Blobs(root, frozen=True)
     for name in refs.names():
         manifest = census.named.get(name)
         if manifest is None:
@@ -165,7 +165,7 @@ def _views(root: Path, census: Census, found: Check, repair: bool) -> None:
     directory = root / "views"
     for name in sorted(os.listdir(directory)) if directory.is_dir() else []:
         try:
-            _, _, layers = oci.parse_manifest(Blobs(root).read(name))
+            _, _, layers = oci.parse_manifest(Blobs(root, frozen=True).read(name))
         except CorruptArtifactError:
             continue  # of an artifact that is gone: the collector's
         for layer in layers:

@@ -15,6 +15,7 @@ before it names them; what still goes wrong is a miss for the next reader, never
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import Counter
@@ -23,10 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neuroncompile.errors import StoreError
 from neuroncompile.store import leases, locks
 from neuroncompile.store.blobs import TOUCH_SECONDS
 from neuroncompile.store.census import Census, Entry
-from neuroncompile.store.durable import remove_tree, unique_name
+from neuroncompile.store.durable import remove_tree, sync_directory, unique_name
 from neuroncompile.store.failures import Failures
 
 __all__ = ["GRACE_SECONDS", "Kept", "Policy", "Removal", "Sweep", "collect", "discard"]
@@ -115,24 +117,34 @@ def collect(root: Path, policy: Policy, *, dry_run: bool, now: float | None = No
         return _Collector(root, policy, moment, dry_run=False).run()
 
 
-def discard(root: Path, kind: str, key: str) -> int:
+def discard(root: Path, kind: str, key: str, *, force: bool = False) -> int:
     """Remove one artifact with what only it has, at once; the bytes freed.
 
     Blobs that somebody is about to name again are put back by their publisher, who looks at
-    each once more before naming it.
+    each once more before naming it. `force` removes the name of one in use, not its bytes.
+
+    Raises:
+        StoreError: it has got a name, or without `force` a user, since the caller looked.
     """
     with locks.exclusive(root):
         census = Census(root)
         entry = next((e for e in census.entries if (e.kind, e.key) == (kind, key)), None)
         if entry is None:
             return 0
+        leased = leases.held(root)
+        used = entry.manifest in leased or leases.is_read(root, entry.manifest)
+        if entry.manifest in census.named.values() or (used and not force):
+            raise StoreError(
+                f"{kind} {key[:12]} has just been named or taken into use",
+                hint="look again with `neuroncompile store show`, then decide",
+            )
         others = Counter(name for e in census.entries if e is not entry for name in e.blobs)
-        for manifest in {*census.named.values(), *leases.held(root)} - {entry.manifest}:
+        for manifest in {*census.named.values(), *leased}:
             others.update(census.blobs_behind(manifest))
-        named = {*census.named.values(), *leases.held(root)}
-        mine = set() if entry.manifest in named else set(entry.blobs) - others.keys()
+        mine = set() if used else set(entry.blobs) - others.keys()
         os.unlink(entry.path)
-        if entry.manifest not in named:
+        sync_directory(entry.path.parent)
+        if not used:
             _remove_view(root, entry.manifest)
         freed = sum(census.sizes.get(name, 0) for name in mine)
         for name in mine:
@@ -157,6 +169,9 @@ class _Collector:
             for removal in self.sweep.removed:
                 with suppress(FileNotFoundError):
                     os.unlink(self.root / "actions" / removal.kind / removal.key)
+            # Gone for good before their blobs go, also those that a killed collector removed.
+            for kind in _listing(self.root / "actions"):
+                sync_directory(self.root / "actions" / kind)
         manifests = {e.manifest for e in stay} | set(self.census.named.values()) | self.leased
         self._views(manifests)
         self._blobs(reachable)
@@ -175,7 +190,7 @@ class _Collector:
         latest = _latest(entries, self.policy.keep_last)
         candidates = []
         for entry in entries:
-            if entry.blobs and all(name in self.census.sizes for name in entry.blobs):
+            if entry.blobs and all(name in self.census.sizes for name in entry.needed):
                 why = self._protection(entry, latest)
                 if why is None:
                     candidates.append(entry)
@@ -195,7 +210,7 @@ class _Collector:
         policy, sizes = self.policy, self.census.sizes
         uses = Counter(n for group in reasons.values() for e in group for n in set(e.blobs))
         uses.update(n for e in candidates for n in set(e.blobs))
-        total = sum(sizes[name] for name in uses)
+        total = sum(sizes.get(name, 0) for name in uses)
         programs = {n for e in candidates if e.kind != "graph" for n in e.files}
         kept = {n for group in reasons.values() for e in group for n in e.files}
         for entry in sorted(
@@ -208,9 +223,12 @@ class _Collector:
             elif not old and not full:
                 reasons.setdefault("fits", []).append(entry)
                 kept.update(entry.files)
+            elif leases.is_read(self.root, entry.manifest):
+                reasons.setdefault("lease", []).append(entry)
+                kept.update(entry.files)
             else:
                 uses.subtract(set(entry.blobs))
-                freed = sum(sizes[name] for name in set(entry.blobs) if not uses[name])
+                freed = sum(sizes.get(name, 0) for name in set(entry.blobs) if not uses[name])
                 total -= freed
                 self._remove(entry, "age" if old else "size", freed)
 
@@ -314,10 +332,16 @@ def _latest(entries: Iterable[Entry], count: int) -> set[tuple[str, str]]:
 
 
 def _remove_view(root: Path, manifest: str) -> None:
-    """Out of its name in one step, then file by file."""
-    aside = root / "tmp" / unique_name("view")
+    """Out of its name in one step, then file by file; at once where a full disk has no room
+    for the other name."""
+    view, aside = root / "views" / manifest, root / "tmp" / unique_name("view")
     with suppress(FileNotFoundError):
-        os.rename(root / "views" / manifest, aside)
+        try:
+            os.rename(view, aside)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            aside = view
         remove_tree(aside)
 
 

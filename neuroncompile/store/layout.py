@@ -11,6 +11,7 @@ from neuroncompile.store.durable import (
     link_new,
     make_directory,
     sync_directory,
+    sync_up,
     unique_name,
     write_file,
 )
@@ -44,7 +45,9 @@ def prepare(v1: Path) -> None:
         ".gitignore": b"*\n",
         "store.json": json.dumps({"schema": 1, "id": _uuid4(), "features": []}).encode(),
     }
-    for name, data in files.items():  # store.json last: it says that the others are there
+    for name, data in files.items():
+        if name == "store.json":  # last: it says that the others are there, and will be
+            sync_up(v1 / "blobs", v1.parent)
         if not os.path.exists(v1 / name):
             staged = tmp / unique_name()
             write_file(staged, data)

@@ -1,8 +1,8 @@
 """Locks that save work: one builder a key, and readers apart from the collector.
 
 Nothing here is needed for correctness; a lock that does not hold costs a duplicate build. So
-`flock` may be missing or lie (some network file systems, gVisor): the holder's record in the
-lock file then tells other processes of the same host to wait.
+`flock` may be missing or lie (some network file systems, gVisor): a second file, `<name>.held`,
+made by whoever comes first and removed at the end, then keeps the processes of one host apart.
 
 A lock file is never unlinked: a waiter that has it open would hold a lock on a nameless file
 while a newcomer locks a new one. The record is cleared on release, and the kernel drops the
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.store.durable import guarded, make_directory, write_all
+from neuroncompile.store.durable import guarded, make_directory, set_aside, write_all, write_file
 
 __all__ = [
     "Claim",
@@ -41,7 +41,9 @@ __all__ = [
 
 POLL_SECONDS = 0.2
 _NOT_LOCKING = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL})
+_NOT_OURS = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT})
 _OWNER = re.compile(r"(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{10}(?:\.|$)")
+_BEING_WRITTEN = 10.0  # seconds for which a `.held` without words is believed
 _ORPHANED = 4  # lock files in line behind orphaned ones; then waiting is all that is left
 
 
@@ -58,10 +60,10 @@ class Holder:
 class Claim:
     """A lock that this process holds until `release` or the end of the `with` block."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_marker")
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, marker: Path | None = None) -> None:
+        self._descriptor, self._marker = descriptor, marker
 
     def release(self) -> None:
         """Give the lock up; again is harmless."""
@@ -70,6 +72,8 @@ class Claim:
             return
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
+        if self._marker is not None:
+            _unmark(self._marker)
         with suppress(OSError):  # explicitly: a forked child may share the descriptor
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -97,10 +101,14 @@ def claim(root: Path, name: str, what: str) -> Claim | Holder | None:
                 locked = try_lock(descriptor)
                 holder, state = _record_of(descriptor)
                 if locked and state != "alive":
+                    marker = None if _excludes(path) else path.with_name(f"{path.name}.held")
+                    if marker is not None and not _mark(marker, root / "tmp", what):
+                        os.close(descriptor)
+                        return _holder_in(marker)[0]
                     os.ftruncate(descriptor, 0)
                     os.lseek(descriptor, 0, os.SEEK_SET)
                     write_all(descriptor, _record(what))
-                    return Claim(descriptor)
+                    return Claim(descriptor, marker)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -108,6 +116,55 @@ def claim(root: Path, name: str, what: str) -> Claim | Holder | None:
         if locked or state != "dead":
             break
     return holder
+
+
+def _excludes(path: Path) -> bool:
+    """Whether the lock that we have on this file keeps anybody out, ourselves to begin with."""
+    second = os.open(path, os.O_RDWR)
+    try:
+        return not try_lock(second)
+    finally:
+        os.close(second)
+
+
+_marked: set[Path] = set()  # by this process
+
+
+def _mark(marker: Path, tmp: Path, what: str) -> bool:
+    """Make the file that says a lock is held; False while somebody else's says so."""
+    for _ in range(_ORPHANED):
+        with suppress(FileExistsError):
+            write_file(marker, _record(what), durable=False)
+            _marked.add(marker)
+            return True
+        with suppress(FileNotFoundError):
+            seen = os.lstat(marker)
+            holder, state = _holder_in(marker)
+            being_written = holder is None and abs(time.time() - seen.st_mtime) < _BEING_WRITTEN
+            if state == "alive" or being_written or marker in _marked:
+                return False
+            if (left := set_aside(marker, seen, tmp)) is not None:  # by a dead process
+                os.unlink(left)
+    return False
+
+
+def _unmark(marker: Path) -> None:
+    _marked.discard(marker)
+    with suppress(OSError):
+        holder, _ = _holder_in(marker)
+        if holder is not None and holder.pid == os.getpid():
+            os.unlink(marker)
+
+
+def _holder_in(marker: Path) -> tuple[Holder | None, str]:
+    try:
+        descriptor = os.open(marker, os.O_RDONLY)
+    except FileNotFoundError:
+        return None, "dead"
+    try:
+        return _record_of(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def wait_for(
@@ -130,12 +187,17 @@ def wait_for(
 def shared(root: Path) -> Iterator[None]:
     """The collector's lock, shared: nothing is deleted inside the block.
 
-    On a store that cannot be written there is no collector either, so nothing is locked.
+    Who may only read the store locks the file that is there; where there is none, nothing has
+    been collected yet.
+
+    Raises:
+        OSError: the lock file cannot be opened, though we may.
     """
     try:
-        make_directory(root / "locks")
-        descriptor = os.open(root / "locks" / "gc", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:
+        descriptor = _open_to_share(root / "locks" / "gc")
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
         yield
         return
     try:
@@ -145,6 +207,14 @@ def shared(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_to_share(path: Path) -> int:
+    try:
+        make_directory(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        return os.open(path, os.O_RDONLY)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from neuroncompile.store.durable import (
     make_directory,
     set_aside,
     sync_directory,
+    sync_up,
     unique_name,
     write_file,
 )
@@ -134,8 +135,8 @@ class Publisher:
         make_directory(path.parent)
         staged = self._root / "tmp" / unique_name()
         write_file(staged, pointer)
-        if link_new(staged, path):
-            sync_directory(path.parent)
+        link_new(staged, path)
+        sync_up(path.parent, self._root)  # the winner may have died before it came to this
         try:
             seen = os.lstat(path)
             artifact = self._actions.load(kind, key, "stat")

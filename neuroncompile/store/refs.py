@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.errors import StoreError
+from neuroncompile.errors import CorruptArtifactError, StoreError
 from neuroncompile.store import locks, oci
-from neuroncompile.store.durable import make_directory, replace_file, sync_directory
+from neuroncompile.store.durable import make_directory, replace_file, sync_directory, sync_up
 
 __all__ = ["Refs", "no_match"]
 
@@ -52,6 +53,7 @@ class Refs:
 
         Raises:
             StoreError: the name is unusable.
+            CorruptArtifactError: a blob of the artifact is missing, as after a collection.
         """
         if objection := _objection(name):
             raise StoreError(
@@ -59,9 +61,11 @@ class Refs:
                 hint="use letters, digits and . _ - / @ +, and not only hex digits",
             )
         path = self._directory / name
-        make_directory(path.parent)
-        replace_file(self._root / "tmp", path, _dump(_descriptor(manifest, size)))
-        sync_directory(path.parent)
+        with locks.shared(self._root):  # so that what is there now will be there
+            self._check_present(manifest)
+            make_directory(path.parent)
+            replace_file(self._root / "tmp", path, _dump(_descriptor(manifest, size)))
+            sync_up(path.parent, self._root)
         with locks.wait_for(self._root, "index", "index.json", None):
             self._project()
 
@@ -72,8 +76,23 @@ class Refs:
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             os.unlink(self._directory / name)
             sync_directory((self._directory / name).parent)
-            with locks.wait_for(self._root, "index", "index.json", None):
-                self._project()
+            try:
+                with locks.wait_for(self._root, "index", "index.json", None):
+                    self._project()
+            except (OSError, StoreError) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if getattr(cause, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # a full disk must not keep anybody from letting things go
+
+    def _check_present(self, manifest: str) -> None:
+        blobs = self._root / "blobs" / "sha256"
+        try:
+            key, _, layers = oci.parse_manifest((blobs / manifest).read_bytes())
+        except FileNotFoundError:
+            raise CorruptArtifactError(f"manifest {manifest[:12]} has been removed") from None
+        for name in (key, *(oci.hex_of(layer.digest) for layer in layers)):
+            if not os.path.exists(blobs / name):
+                raise CorruptArtifactError(f"blob {name[:12]} is missing")
 
     def _project(self) -> None:
         entries = []

@@ -99,7 +99,7 @@ class Upkeep:
                 )
             for name in names:
                 self._refs.remove(name)
-            return gc.discard(self._v1, artifact.kind, artifact.key)
+            return gc.discard(self._v1, artifact.kind, artifact.key, force=force)
 
     def collect(self, policy: Policy, *, dry_run: bool = True, now: float | None = None) -> Sweep:
         """Remove what the policy lets go, or with `dry_run` only say it; see `store.gc`.

@@ -29,7 +29,7 @@ from neuroncompile.store.oci import Descriptor, hex_of
 __all__ = ["Views"]
 
 _FICLONE = 0x40049409  # linux/fs.h
-_COPY_DATE = 315532800  # 1980-01-01, the date of a copied file in a view
+_COPY_DATE = 315532800  # 1980-01-01, the earliest date of a copied file in a view
 _UNWRITABLE = frozenset(
     {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 )
@@ -127,8 +127,7 @@ def _reflink(blob: Path, target: Path) -> None:
         copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
         try:
             fcntl.ioctl(copy, _FICLONE, source)
-            os.fchmod(copy, 0o444)
-            os.utime(copy, (_COPY_DATE, _COPY_DATE))
+            _mark_copy(copy, os.fstat(source))
         finally:
             os.close(copy)
     finally:
@@ -152,9 +151,24 @@ def _symlink(blob: Path, target: Path) -> None:
 def _copy(blob: Path, target: Path) -> None:
     import shutil
 
-    shutil.copyfile(blob, target)
-    os.chmod(target, 0o444)
-    os.utime(target, (_COPY_DATE, _COPY_DATE))
+    with open(blob, "rb") as source, open(target, "xb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)
+        copy.flush()
+        _mark_copy(copy.fileno(), os.fstat(source.fileno()))
+
+
+def _mark_copy(descriptor: int, original: os.stat_result) -> None:
+    """Date a copy as one of this very blob, and make it durable before the view has a name."""
+    date = _date_of_copy(original)
+    os.fchmod(descriptor, 0o444)
+    os.utime(descriptor, (date, date))
+    os.fsync(descriptor)
+
+
+def _date_of_copy(original: os.stat_result) -> int:
+    """From 1980 to 2011, by inode: a blob that turned out corrupt and was made again is another
+    file, and copies of the corrupt one must not pass for its."""
+    return _COPY_DATE + original.st_ino % 1_000_000_000
 
 
 _CANNOT = NO_LINKS | {errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.ENOTSUP, errno.ETXTBSY}
@@ -166,7 +180,7 @@ def _is_whole(path: Path, files: Iterable[tuple[str, Path]]) -> bool:
             seen, original = os.stat(path / title), os.stat(blob)
             if (seen.st_dev, seen.st_ino) == (original.st_dev, original.st_ino):
                 continue
-            if seen.st_mtime != _COPY_DATE or seen.st_size != original.st_size:
+            if seen.st_mtime != _date_of_copy(original) or seen.st_size != original.st_size:
                 return False
     except (FileNotFoundError, NotADirectoryError):
         return False
