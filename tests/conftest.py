@@ -35,6 +35,21 @@ def shared_directory(factory: pytest.TempPathFactory, name: str) -> Path:
     return path
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the suites that count have counted, as their `counts` properties say."""
+    told = [
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "counts" and report.when == "call"
+    ]
+    if told:
+        terminalreporter.section("counts")
+        for line in sorted(told):
+            terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`Settings.cache` of the session: precompiled headers are made once."""
