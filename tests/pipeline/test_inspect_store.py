@@ -15,9 +15,7 @@ def test_ls_shows_the_program_and_its_graphs(run: Run, store_root: Path, built_k
     assert programs[built_key]["bytes"] > 100_000
     assert sum(r["kind"] == "graph" for r in rows) >= 4
     text = run("store", "ls", "--kind", "compile", "--store", str(store_root)).out
-    assert text.splitlines()[0].split() == [
-        *("KEY", "KIND", "WHAT", "SIZE", "UNIQUE", "USED")
-    ]
+    assert text.splitlines()[0].split() == [*("KEY", "KIND", "WHAT", "SIZE", "UNIQUE", "USED")]
     assert built_key[:12] in text
 
 
