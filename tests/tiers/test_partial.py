@@ -91,7 +91,11 @@ def test_a_dead_owners_prefix_is_taken_by_its_name(place: Path) -> None:
     assert taken.whole
 
 
-@pytest.mark.parametrize("owner", [f"elsewhere-{os.getpid()}-abc", f"{host()}-1-abc", "odd"])
+@pytest.mark.parametrize(
+    "owner",
+    [f"elsewhere-{os.getpid()}-abc", f"{host()}-1-abc", "odd"],
+    ids=["another host's", "of pid 1", "odd"],
+)
 def test_a_prefix_whose_owner_may_live_is_copied(place: Path, owner: str) -> None:
     old = left(place, 2000, owner)
     taken = part(place)
