@@ -21,10 +21,11 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from neuroncompile.errors import CorruptArtifactError, TierError
@@ -47,7 +48,8 @@ _AHEAD = 4  # ranges of one blob that are fetched before they are asked for
 _THREADS = 8
 _PART = 16 << 20  # bytes of one part of an upload
 _PARTS = 9000  # S3 takes 10,000
-_PIECE = 4 << 20
+_PIECE = 256 << 10  # bytes that a reader gets at least, and after which it may stop
+_UPLOAD = 4 << 20
 _LAYOUT = "v1/oci-layout"
 
 
@@ -255,36 +257,36 @@ class ObjectTier(Tier):
         result = obstore.get(self._store, _blob(name), options=options or None)  # type: ignore[arg-type]
         yield from result.stream(min_chunk_size=_PIECE)
 
-    def _ahead(self, name: str, offset: int, size: int) -> Iterator[memoryview]:
+    def _ahead(self, name: str, offset: int, size: int) -> Iterator[bytes]:
         """Ranges in order, some in flight while the reader hashes and writes the one before."""
+        pool = self._pool()
+        flying: deque[_Range] = deque()
+        try:
+            for start in range(offset, size, _RANGE):
+                flying.append(_Range(pool, self._range, name, start, min(start + _RANGE, size)))
+                if len(flying) >= _AHEAD:
+                    yield from flying.popleft()
+            while flying:
+                yield from flying.popleft()
+        finally:
+            for one in flying:
+                one.stop()
+
+    def _range(self, name: str, start: int, end: int) -> Iterator[bytes]:
         import obstore
 
-        path, pool = _blob(name), self._pool()
-
-        def fetch(start: int) -> memoryview:
-            end = min(start + _RANGE, size)
-            data = memoryview(obstore.get_range(self._store, path, start=start, end=end))
-            if len(data) != end - start:
-                raise tier_error(
-                    self.url,
-                    f"blob {name[:12]} ends after {start + len(data)} of {size} bytes",
-                    "short",
-                    "try again",
-                )
-            return data
-
-        starts = iter(range(offset, size, _RANGE))
-        flying: deque[Future[memoryview]] = deque()
-        try:
-            for start in starts:
-                flying.append(pool.submit(fetch, start))
-                if len(flying) >= _AHEAD:
-                    yield flying.popleft().result()
-            while flying:
-                yield flying.popleft().result()
-        finally:
-            for future in flying:
-                future.cancel()
+        result = obstore.get(self._store, _blob(name), options={"range": (start, end)})
+        left = end - start
+        for chunk in result.stream(min_chunk_size=_PIECE):
+            left -= len(chunk)
+            yield chunk
+        if left:
+            raise tier_error(
+                self.url,
+                f"blob {name[:12]} ends {left} bytes too early",
+                "short",
+                "try again; what has come is kept",
+            )
 
     def _absent(self, name: str) -> BlobNotFoundError:
         return BlobNotFoundError(
@@ -320,6 +322,48 @@ class ObjectTier(Tier):
         except OSError as error:
             why = OSError(f"(os error {error.errno})")
             raise explained(self.url, "cannot write", why) from None
+
+
+class _Range:
+    """A range on its way: another thread fetches it, the reader takes chunks as they come."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        chunks: Callable[[str, int, int], Iterator[bytes]],
+        name: str,
+        start: int,
+        end: int,
+    ) -> None:
+        self._chunks = chunks(name, start, end)
+        self._queue: SimpleQueue[bytes | Exception | None] = SimpleQueue()
+        self._stopped = False
+        self._future = pool.submit(self._fetch)
+
+    def _fetch(self) -> None:
+        try:
+            for chunk in self._chunks:
+                if self._stopped:
+                    return
+                self._queue.put(chunk)
+        except Exception as error:
+            self._queue.put(error)
+        else:
+            self._queue.put(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            while (chunk := self._queue.get()) is not None:
+                if isinstance(chunk, Exception):
+                    raise chunk
+                yield chunk
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Nobody reads on: end at the next chunk, or never begin."""
+        self._stopped = True
+        self._future.cancel()
 
 
 def _blob(name: str) -> str:
@@ -366,10 +410,10 @@ def _pieces(name: str, source: Path) -> Iterator[bytes]:
     """The file in pieces; an exception before the end keeps the upload from being completed."""
     digest = hashlib.sha256()
     with open(source, "rb", buffering=0) as file:
-        piece = file.read(_PIECE)
+        piece = file.read(_UPLOAD)
         while piece:
             digest.update(piece)
-            following = file.read(_PIECE)
+            following = file.read(_UPLOAD)
             if not following and digest.hexdigest() != name:
                 raise _other_bytes(name)
             yield piece

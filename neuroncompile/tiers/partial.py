@@ -29,7 +29,7 @@ from neuroncompile.store.durable import make_directory, unique_name, write_all
 __all__ = ["Partial"]
 
 _PIECE = 4 << 20
-_PARALLEL = 1 << 20
+_PARALLEL = 128 << 10
 
 
 class Partial:

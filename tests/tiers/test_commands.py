@@ -301,7 +301,7 @@ def test_ctrl_c_during_a_pull_is_130_and_loses_nothing(
     url = f"s3://{bucket}/x"
     assert push(url).code == 0
     proxy.fault = lambda seen: "slow" if seen.method == "GET" and seen.blob else None
-    proxy.piece, proxy.pause = 100, 0.01
+    proxy.piece, proxy.pause = 2000, 0.01
     process = subprocess.Popen(
         [sys.executable, "-m", "neuroncompile", "build", str(llama), *SMALL, "--tier", url],
         stderr=subprocess.PIPE,
