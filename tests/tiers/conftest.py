@@ -27,17 +27,37 @@ ACCESS_KEY = "AKIDEXAMPLE"
 KINDS = ("memory", "file", "s3")
 
 
+SERVER = """
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+application, one = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def atomic(environ, start_response):
+    if environ["REQUEST_METHOD"] != "PUT":
+        return application(environ, start_response)
+    with one:
+        return application(environ, start_response)
+
+run_simple("127.0.0.1", int(sys.argv[1]), atomic, threaded=True)
+"""
+
+
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a moto server in a process of its own."""
+    """URL of a moto server in a process of its own.
+
+    Its conditional PUT looks and then puts, in several threads; S3's is atomic, so ours is made
+    so by a lock.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    code = "import sys; from moto.server import main; main(sys.argv[1:])"
     log = tmp_path_factory.mktemp("moto") / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "-H", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-c", SERVER, str(port)],
             stdout=file,
             stderr=file,
         )
