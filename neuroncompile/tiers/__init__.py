@@ -8,6 +8,7 @@ publish anything under any spec.
     base       what a tier can do
     memory     in this process, for tests
     objects    s3:// and file://
+    ranges     parts of a blob that are fetched ahead
     urls       what a URL may be
     explain    an object store's errors in words
     partial    blobs on their way in

@@ -21,11 +21,10 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from neuroncompile.errors import CorruptArtifactError, TierError
@@ -33,6 +32,7 @@ from neuroncompile.store import Descriptor
 from neuroncompile.store.oci import hex_of, is_hex
 from neuroncompile.tiers.base import TRANSIENT, BlobNotFoundError, Tier, failure_class, tier_error
 from neuroncompile.tiers.explain import explained, is_absent
+from neuroncompile.tiers.ranges import Range
 from neuroncompile.tiers.urls import Location
 
 if TYPE_CHECKING:
@@ -260,10 +260,10 @@ class ObjectTier(Tier):
     def _ahead(self, name: str, offset: int, size: int) -> Iterator[bytes]:
         """Ranges in order, some in flight while the reader hashes and writes the one before."""
         pool = self._pool()
-        flying: deque[_Range] = deque()
+        flying: deque[Range] = deque()
         try:
             for start in range(offset, size, _RANGE):
-                flying.append(_Range(pool, self._range, name, start, min(start + _RANGE, size)))
+                flying.append(Range(pool, self._range, name, start, min(start + _RANGE, size)))
                 if len(flying) >= _AHEAD:
                     yield from flying.popleft()
             while flying:
@@ -322,48 +322,6 @@ class ObjectTier(Tier):
         except OSError as error:
             why = OSError(f"(os error {error.errno})")
             raise explained(self.url, "cannot write", why) from None
-
-
-class _Range:
-    """A range on its way: another thread fetches it, the reader takes chunks as they come."""
-
-    def __init__(
-        self,
-        pool: ThreadPoolExecutor,
-        chunks: Callable[[str, int, int], Iterator[bytes]],
-        name: str,
-        start: int,
-        end: int,
-    ) -> None:
-        self._chunks = chunks(name, start, end)
-        self._queue: SimpleQueue[bytes | Exception | None] = SimpleQueue()
-        self._stopped = False
-        self._future = pool.submit(self._fetch)
-
-    def _fetch(self) -> None:
-        try:
-            for chunk in self._chunks:
-                if self._stopped:
-                    return
-                self._queue.put(chunk)
-        except Exception as error:
-            self._queue.put(error)
-        else:
-            self._queue.put(None)
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            while (chunk := self._queue.get()) is not None:
-                if isinstance(chunk, Exception):
-                    raise chunk
-                yield chunk
-        finally:
-            self.stop()
-
-    def stop(self) -> None:
-        """Nobody reads on: end at the next chunk, or never begin."""
-        self._stopped = True
-        self._future.cancel()
 
 
 def _blob(name: str) -> str:
