@@ -53,13 +53,17 @@ ORIGIN = {
 RESULT: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "required": ["key", "backend", "target", "model", "hit", "compiled", "completions"],
+    "required": [
+        *("key", "backend", "target", "model", "hit", "source", "tier", "compiled", "completions")
+    ],
     "properties": {
         "key": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
         "backend": {"const": "cpu"},
         "target": {"type": "object"},
         "model": {"type": "string"},
         "hit": {"type": "boolean"},
+        "source": {"enum": ["store", "tier", "compiler"]},
+        "tier": {"type": ["string", "null"]},
         "compiled": {"type": "array", "items": {"type": "string"}},
         "completions": {
             "type": "array",
