@@ -132,6 +132,7 @@ _marked: set[Path] = set()  # by this process
 
 def _mark(marker: Path, tmp: Path, what: str) -> bool:
     """Make the file that says a lock is held; False while somebody else's says so."""
+    make_directory(tmp)
     for _ in range(_ORPHANED):
         with suppress(FileExistsError):
             write_file(marker, _record(what), durable=False)
