@@ -269,13 +269,21 @@ def _missing(name: str) -> CorruptArtifactError:
 
 
 def _copy_and_hash(path: Path, staged: Path) -> tuple[str, os.stat_result]:
+    """Copy a file; refuse one that somebody writes meanwhile, of which we had some of each."""
     digest = hashlib.sha256()
     target = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(path, "rb", buffering=0) as source:
+            before = os.fstat(source.fileno())
             while chunk := source.read(_BUFFER):
                 digest.update(chunk)
                 write_all(target, chunk)
+            after = os.fstat(source.fileno())
+        if _mark(before) != _mark(after) or os.fstat(target).st_size != after.st_size:
+            raise CorruptArtifactError(
+                f"{path} changed while it was copied",
+                hint="build again, and let nothing write to finished outputs",
+            )
         os.fchmod(target, 0o444)
         os.fsync(target)
         seen = os.fstat(target)

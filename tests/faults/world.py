@@ -51,7 +51,7 @@ def publish(store: Store, number: int, text: str = "x", *, provenance: bool = Fa
     """Publish by all three ways in: bytes, a file of elsewhere, a file of a scratch directory."""
     content = files(number, text)
     scratch = store.scratch("work")
-    elsewhere = store.root.parent / f"elsewhere-{number}-{text}"
+    elsewhere = store.root.parent / f"elsewhere-{os.getpid()}-{number}-{text}"
     elsewhere.write_bytes(content["graphs/b.so"])
     try:
         try:

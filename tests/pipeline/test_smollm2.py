@@ -53,10 +53,12 @@ def reference(session: Session) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from neuroncompile.output import Output
+    from neuroncompile.pipeline.sharing import Tiers
     from neuroncompile.pipeline.weights import weight_files
 
     plan = session.built.plan
-    [path] = weight_files(plan, session.settings, Output(quiet=True)).paths
+    output = Output(quiet=True)
+    [path] = weight_files(plan, session.settings, output, Tiers(session.settings, output)).paths
     model = LlamaForCausalLM(LlamaConfig(**plan.model.config)).float().eval()
     missing = model.load_state_dict(load_file(path), strict=False).missing_keys
     assert missing in ([], ["lm_head.weight"])

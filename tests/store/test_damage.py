@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from neuroncompile.errors import CorruptArtifactError, StoreError
-from neuroncompile.store import Layer
+from neuroncompile.store import Layer, blobs
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -258,3 +258,26 @@ def test_output_that_changes_while_published_is_refused(
         kit.store.publish("graph", kit.spec(), [Layer("a", path=scratch / "a.so")])
     monkeypatch.undo()
     assert kit.fresh().lookup("graph", kit.key()) is None
+
+
+def test_a_file_that_is_written_while_it_is_copied_is_refused(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of what was there before and half of after is nobody's output."""
+    source = tmp_path / "output.so"
+    source.write_bytes(b"a" * (3 << 20))
+    write_all = blobs.write_all
+
+    def meanwhile(descriptor: int, data: bytes | memoryview) -> None:
+        write_all(descriptor, data)
+        source.write_bytes(b"b" * (3 << 20))
+        os.utime(source, (1, 1))
+
+    monkeypatch.setattr(blobs, "write_all", meanwhile)
+    with pytest.raises(CorruptArtifactError, match="changed while it was copied"):
+        kit.store.publish("graph", kit.spec(1), [Layer("output.so", path=source)])
+    monkeypatch.undo()
+    assert list(kit.fresh().artifacts()) == []
+    assert list((kit.v1 / "tmp").iterdir()) == []
+    made = kit.store.publish("graph", kit.spec(1), [Layer("output.so", path=source)])
+    assert (kit.store.view(made) / "output.so").read_bytes() == b"b" * (3 << 20)
