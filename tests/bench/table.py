@@ -184,9 +184,11 @@ def transformers_model(model: Any, dtype: str) -> Any:
 
     plan = model._session.built.plan
     from neuroncompile.output import Output
+    from neuroncompile.pipeline.sharing import Tiers
     from neuroncompile.pipeline.weights import weight_files
 
-    [path] = weight_files(plan, model.settings, Output(quiet=True)).paths
+    output = Output(quiet=True)
+    [path] = weight_files(plan, model.settings, output, Tiers(model.settings, output)).paths
     reference = LlamaForCausalLM(LlamaConfig(**plan.model.config)).to(getattr(torch, dtype)).eval()
     reference.load_state_dict(load_file(path), strict=False)
     reference.tie_weights()
