@@ -50,7 +50,7 @@ numbers = st.integers(1, 4)
 texts = st.sampled_from(["x", "y"])
 names = st.sampled_from(["a", "team/b", "c"])
 ages = st.sampled_from([0.0, 10.0, 1e6])
-EXAMPLES = int(os.environ.get("NEURONCOMPILE_TEST_EXAMPLES", 80))
+EXAMPLES = int(os.environ.get("NEURONCOMPILE_TEST_EXAMPLES", 60))
 totals: Counter[str] = Counter()
 
 
@@ -365,7 +365,7 @@ def test_store_against_a_dict(counts: Any) -> None:
             phases=[Phase.generate, Phase.shrink],
             stateful_step_count=30,
             deadline=None,
-            derandomize=EXAMPLES == 80,
+            derandomize=EXAMPLES == 60,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         ),

@@ -246,7 +246,10 @@ def half_made(v1: Path, *, views: bool = True) -> list[str]:
     for name in ("oci-layout", "index.json", "store.json"):
         path = v1 / name
         if path.exists():
-            json.loads(path.read_bytes())
+            try:
+                json.loads(path.read_bytes())
+            except ValueError:
+                problems.append(f"{name} is half")
         elif (v1 / "store.json").exists():
             problems.append(f"{name} is missing beside store.json")
     return problems
