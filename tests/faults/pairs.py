@@ -49,6 +49,10 @@ def lease_one(root: Path) -> None:
             os.rmdir(store.scratch("pause"))
 
 
+def publish_again(root: Path) -> None:
+    publish(Store(root), 3)
+
+
 def pin_one(root: Path) -> None:
     store = Store(root)
     if (artifact := store.lookup(KIND, key(1), touch=False)) is None:
@@ -101,6 +105,7 @@ def view_one(root: Path) -> None:
 
 ACTORS = {
     "publish": Actor(ops.publish_three, promises=3),
+    "publish-again": Actor(publish_again, promises=3),
     "publish-other": Actor(publish_other, promises=3),
     "quick": Actor(lambda root: void(quick(Store(root), 3)), promises=3),
     "adopt": Actor(ops.adopt_three, promises=3),
@@ -121,12 +126,18 @@ def void(_: object) -> None:
     pass
 
 
-def prepare(root: Path, number: int) -> None:
-    """Artifacts 1 and 2 are old; a third is in another store, or with `number` 3 here as well."""
+def prepare(root: Path, number: int, *, leftover: bool) -> None:
+    """Artifacts 1 and 2 are old; a third is in another store, or with `number` 3 here as well.
+
+    With `leftover`, blobs of a third are here without a pointer, and too new to be touched.
+    """
     ops.elsewhere(root)
     if number == 3:
         publish(Store(root), 3)
         ops.age(root, 86400)
+    if leftover:
+        publish(Store(root), 3)
+        (root / "v1/actions" / KIND / key(3)).unlink()
 
 
 def start(root: Path, actor: Actor, n: int = 0) -> tuple[int, int]:
@@ -186,7 +197,8 @@ class Pair:
         root = self.root
         shutil.rmtree(self.parent, ignore_errors=True)
         self.parent.mkdir()
-        prepare(root, 3 if damage_three in (self.first.act, self.second.act) else 0)
+        acts = (self.first.act, self.second.act)
+        prepare(root, 3 if damage_three in acts else 0, leftover=publish_again in acts)
         one, pipe = start(root, self.first, n)
         _, status = os.waitpid(one, os.WUNTRACED)
         if not os.WIFSTOPPED(status):

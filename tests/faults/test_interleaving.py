@@ -9,6 +9,8 @@ import pytest
 PAIRS = [
     ("publish", "collect"),
     ("collect", "publish"),
+    ("collect", "publish-again"),
+    ("publish-again", "collect"),
     ("adopt", "collect"),
     ("publish", "remove"),
     ("remove", "publish"),

@@ -97,7 +97,7 @@ def test_power_cuts(seed: int, record: Any, memory: Path, counts: Any) -> None:
     chance = random.Random(seed)
     wrong: list[str] = []
     found: Counter[str] = Counter()
-    for number in range(120):
+    for number in range(80):
         at = chance.randint(1, trace.length)
         model = ("ordered", "posix")[number % 2]
         root = memory / f"{model}-{at}-{number}" / "store"

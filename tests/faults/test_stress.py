@@ -119,8 +119,8 @@ VARIANTS = {
 def test_everything_where(name: str, memory: Path, shim: Path, counts: Any) -> None:
     root = memory / "store"
     env = {"LD_PRELOAD": str(shim), "FAULT_ROOT": str(memory), **VARIANTS[name]}
-    numbers = stress(root, 7, seed=2, **env)
-    counts(f"stress, 7 s, {name}", numbers)
+    numbers = stress(root, 5, seed=2, **env)
+    counts(f"stress, 5 s, {name}", numbers)
     settle(root, locks_hold="FAULT_FLOCK" not in env)
 
 

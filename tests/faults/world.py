@@ -220,9 +220,12 @@ def half_made(v1: Path, *, views: bool = True) -> list[str]:
         if blob.stat().st_mode & 0o777 != 0o444:
             problems.append(f"blob {blob.name[:12]} has mode {blob.stat().st_mode:o}")
     named = [*v1.glob("actions/*/*"), *(p for p in v1.glob("refs/**/*") if p.is_file())]
+    whole = set()
     for pointer in named:
         try:
-            manifest = (blobs / parse_pointer(pointer.read_bytes())[0]).read_bytes()
+            name = parse_pointer(pointer.read_bytes())[0]
+            manifest = (blobs / name).read_bytes()
+            whole.add(name)
             found, _, layers = parse_manifest(manifest)
             gone = [
                 d
@@ -234,17 +237,19 @@ def half_made(v1: Path, *, views: bool = True) -> list[str]:
         except (CorruptArtifactError, FileNotFoundError) as error:
             problems.append(f"{pointer} leads nowhere: {error}")
     for view in v1.glob("views/*") if views else ():
-        manifest_path = blobs / view.name
-        if not manifest_path.exists():
+        if view.name not in whole:
             continue  # of an artifact that is gone: the collector's
-        for layer in parse_manifest(manifest_path.read_bytes())[2]:
+        for layer in parse_manifest((blobs / view.name).read_bytes())[2]:
             data = (view / layer.title).read_bytes() if (view / layer.title).exists() else b""
             if f"sha256:{hashlib.sha256(data).hexdigest()}" != layer.digest:
                 problems.append(f"view {view.name[:12]} has a wrong {layer.title}")
     for name in ("oci-layout", "index.json", "store.json"):
         path = v1 / name
         if path.exists():
-            json.loads(path.read_bytes())
+            try:
+                json.loads(path.read_bytes())
+            except ValueError:
+                problems.append(f"{name} is half")
         elif (v1 / "store.json").exists():
             problems.append(f"{name} is missing beside store.json")
     return problems
