@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neuroncompile.backends import backend_for
-from neuroncompile.errors import CacheMissError, ConfigError
+from neuroncompile.errors import ConfigError
 from neuroncompile.output import Output, human_seconds
 from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
 from neuroncompile.pipeline.progress import waiter
@@ -29,6 +29,12 @@ from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact
 
 __all__ = ["Built", "build_program", "preflight"]
+
+
+MISS = (
+    "run the same command without --require-cached; with `neuroncompile build … --check` it names "
+    "the nearest program and what differs"
+)
 
 
 class Built(NamedTuple):
@@ -115,7 +121,7 @@ def build_program(
         store.count("hit", "compile", plan.key)
         return Built(plan, artifact, store.view(artifact), hit=True)
     if require_cached and not (tiers and tiers.having(store, "compile", plan.key)):
-        raise _miss(plan, settings, tiers)
+        raise tiers.miss(f"{plan.key[:12]} is", plan.key, MISS)
     with store.single_flight("compile", plan.key, waiter(output, "compiles this program")):
         artifact = store.lookup("compile", plan.key)
         if artifact is not None:
@@ -127,7 +133,7 @@ def build_program(
             seconds = time.monotonic() - began
             return Built(plan, found.artifact, view, hit=True, seconds=seconds, tier=found.url)
         if require_cached:
-            raise _miss(plan, settings, tiers)
+            raise tiers.miss(f"{plan.key[:12]} is", plan.key, MISS)
         from neuroncompile.pipeline.graphs import compile_graphs
 
         with compile_graphs(plan, store, settings, output, tiers) as result:
@@ -148,20 +154,4 @@ def build_program(
         compiled=result.compiled,
         reused=result.reused,
         seconds=seconds,
-    )
-
-
-def _miss(plan: Plan, settings: Settings, tiers: Tiers) -> CacheMissError:
-    """The error for a program that is nowhere.
-
-    Raises:
-        TierError: instead, if a tier that might have it fails.
-    """
-    tiers.raise_failure()
-    places = ", ".join([f"{settings.store} ({settings.store_origin})", *tiers.asked])
-    return CacheMissError(
-        f"{plan.key[:12]} is not in {places}",
-        hint="run the same command without --require-cached; with `neuroncompile build "
-        "… --check` it names the nearest program and what differs",
-        details={"key": plan.key, "store": str(settings.store), "tiers": tiers.asked},
     )

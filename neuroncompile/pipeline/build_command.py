@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from neuroncompile.backends import backend_for
@@ -37,10 +38,7 @@ def build_command(
         for warning in plan.warnings:
             output.warn(warning)
         return _dry_run(plan, settings, output) if dry_run else _check(plan, settings, output)
-    tiers = Tiers(settings, output, push=push)
-    built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
-    pushed = _push(built, packed, settings, output, tiers) if push else []
-    tiers.close()
+    built, pushed = _provide(request, settings, output, require_cached=require_cached, push=push)
     output.line(f"{'hit' if built.hit else 'built'}  {built.key}")
     output.line(str(built.view))
     output.result({**_built(built), "pushed": pushed})
@@ -56,12 +54,21 @@ def obtain(
     push: bool = False,
 ) -> Built:
     """Plan and build, and pack the weights if they have to be: all that `run` needs here."""
-    tiers = Tiers(settings, output, push=push)
-    built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
-    if push:
-        _push(built, packed, settings, output, tiers)
-    tiers.close()
-    return built
+    return _provide(request, settings, output, require_cached=require_cached, push=push)[0]
+
+
+def _provide(
+    request: BuildRequest,
+    settings: Settings,
+    output: Output,
+    *,
+    require_cached: bool,
+    push: bool,
+) -> tuple[Built, list[str]]:
+    """What was built or found, and the tiers it was pushed to."""
+    with closing(Tiers(settings, output, push=push)) as tiers:
+        built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
+        return built, _push(built, packed, settings, output, tiers) if push else []
 
 
 def _obtain(
@@ -153,8 +160,12 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
 
 
 def _check(plan: Plan, settings: Settings, output: Output) -> int:
+    with closing(Tiers(settings, output)) as tiers:
+        return _look(plan, settings, output, tiers)
+
+
+def _look(plan: Plan, settings: Settings, output: Output, tiers: Tiers) -> int:
     store = open_store(settings, output)
-    tiers = Tiers(settings, output)
     here = store.lookup("compile", plan.key, touch=False) is not None
     tier = tiers.having(store, "compile", plan.key) if tiers and not here else None
     found = here or tier is not None
@@ -168,7 +179,6 @@ def _check(plan: Plan, settings: Settings, output: Output) -> int:
     code = 0 if found and packed is not False else 3
     if code:
         tiers.raise_failure()
-    tiers.close()
     output.line(f"{'hit' if found else 'miss'}  {plan.key}" + (f"  in {tier}" if tier else ""))
     if packed is False:
         output.line("miss  packed weights")

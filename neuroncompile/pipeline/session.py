@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -186,35 +186,34 @@ def open_session(
         before_build: called before anything is compiled; what it raises stops there. This is
             where prompts that cannot be decoded are refused.
     """
-    tiers = Tiers(settings, output)
-    plan = make_plan(
-        request,
-        settings,
-        progress=Transfer(output),
-        before_download=None if require_cached else preflight(request, settings, tiers),
-        will_compile=not require_cached,
-    )
-    for warning in plan.warnings:
-        output.warn(warning)
-    if plan.model.tokenizer_dir is None:
-        raise ModelError(
-            f"{plan.model.name} has no tokenizer.json",
-            hint="put the model's tokenizer files beside its config.json",
+    with closing(Tiers(settings, output)) as tiers:
+        plan = make_plan(
+            request,
+            settings,
+            progress=Transfer(output),
+            before_download=None if require_cached else preflight(request, settings, tiers),
+            will_compile=not require_cached,
         )
-    speech = Speech(plan.model, Tokenizer(plan.model.tokenizer_dir), template_file)
-    backend = backend_for(plan.target.platform)
-    if before_build is not None and plan.backend == "cpu":
-        before_build(speech, limits_of(plan))
-    announce(plan, output)
-    built = build_program(plan, settings, output, tiers, require_cached=require_cached)
-    weights = weight_files(plan, settings, output, tiers, require_cached=require_cached)
-    tiers.close()
+        for warning in plan.warnings:
+            output.warn(warning)
+        if plan.model.tokenizer_dir is None:
+            raise ModelError(
+                f"{plan.model.name} has no tokenizer.json",
+                hint="put the model's tokenizer files beside its config.json",
+            )
+        speech = Speech(plan.model, Tokenizer(plan.model.tokenizer_dir), template_file)
+        backend = backend_for(plan.target.platform)
+        if before_build is not None and plan.backend == "cpu":
+            before_build(speech, limits_of(plan))
+        announce(plan, output)
+        built = build_program(plan, settings, output, tiers, require_cached=require_cached)
+        weights = weight_files(plan, settings, output, tiers, require_cached=require_cached)
     lease = ExitStack()
     store = open_store(settings)
-    view = lease.enter_context(store.lease(built.artifact))
-    if weights.packed is not None:
-        lease.enter_context(store.lease(weights.packed))
     try:
+        view = lease.enter_context(store.lease(built.artifact))
+        if weights.packed is not None:
+            lease.enter_context(store.lease(weights.packed))
         engine = backend.load(view, weights.paths)
     except BaseException:
         lease.close()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from neuroncompile.errors import InterruptedBuildError, TierError, UsageError
+from neuroncompile.errors import CacheMissError, InterruptedBuildError, TierError, UsageError
 from neuroncompile.output import Output, human_bytes, human_seconds
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.settings import Settings
@@ -120,6 +120,21 @@ class Tiers:
         """If a tier has failed, its error: what was looked for might be there."""
         for error in self._failed.values():
             raise error
+
+    def miss(self, what: str, key: str, hint: str) -> CacheMissError:
+        """The error for what is neither in the store nor in a tier.
+
+        Raises:
+            TierError: instead, if a tier that might have it has failed.
+        """
+        self.raise_failure()
+        store = self._settings.store
+        places = ", ".join([f"{store} ({self._settings.store_origin})", *self.asked])
+        return CacheMissError(
+            f"{what} not in {places}",
+            hint=hint,
+            details={"key": key, "store": str(store), "tiers": self.asked},
+        )
 
     @property
     def asked(self) -> list[str]:

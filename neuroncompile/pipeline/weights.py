@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neuroncompile.errors import CacheMissError, InterruptedBuildError, StoreError
+from neuroncompile.errors import InterruptedBuildError, StoreError
 from neuroncompile.keys import pack_spec, spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
@@ -27,6 +27,9 @@ __all__ = ["PACKED", "Weights", "find_packed", "weight_files"]
 
 PACKED = "model.safetensors"
 LAYOUT = "hf-1"  # Hugging Face tensor names and row order, one file
+
+
+MISS = "run `neuroncompile build` with the same options first"
 
 
 class Weights(NamedTuple):
@@ -78,25 +81,15 @@ def weight_files(
     if artifact is None:
         key = spec_key(spec)
         if require_cached and not (tiers and tiers.having(store, "pack", key)):
-            raise _miss(key, settings, tiers)
+            raise tiers.miss(f"packed weights {key[:12]} are", key, MISS)
         with store.single_flight("pack", key, waiter(output, "packs these weights")):
             artifact = store.lookup("pack", key)
             if artifact is None and tiers and (found := tiers.pull(store, "pack", key)):
                 artifact = found.artifact
             if artifact is None and require_cached:
-                raise _miss(key, settings, tiers)
+                raise tiers.miss(f"packed weights {key[:12]} are", key, MISS)
             artifact = artifact or _pack(plan, settings, store, spec, output)
     return Weights((store.view(artifact) / PACKED,), artifact)
-
-
-def _miss(key: str, settings: Settings, tiers: Tiers) -> CacheMissError:
-    tiers.raise_failure()
-    places = ", ".join([f"{settings.store} ({settings.store_origin})", *tiers.asked])
-    return CacheMissError(
-        f"packed weights {key[:12]} are not in {places}",
-        hint="run `neuroncompile build` with the same options first",
-        details={"key": key, "store": str(settings.store), "tiers": tiers.asked},
-    )
 
 
 def _pack(

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.store import layout, oci
 from neuroncompile.store.blobs import Blobs, touch
+from neuroncompile.store.durable import listing
 
 __all__ = ["Actions", "Artifact", "Verify", "pointer_bytes"]
 
@@ -65,11 +66,11 @@ class Actions:
 
     def names(self, kind: str | None = None) -> list[tuple[str, str]]:
         """Kind and key of every pointer, sorted."""
-        kinds = [kind] if kind is not None else _listing(self._root / "actions")
+        kinds = [kind] if kind is not None else listing(self._root / "actions")
         return [
             (k, name)
             for k in kinds
-            for name in _listing(self._root / "actions" / k)
+            for name in listing(self._root / "actions" / k)
             if oci.is_hex(name) and _KINDS.issuperset(k)
         ]
 
@@ -144,10 +145,3 @@ def pointer_bytes(manifest: str, size: int, provenance: str | None = None) -> by
     if provenance is not None:
         pointer["annotations"] = {oci.PROVENANCE_ANNOTATION: f"sha256:{provenance}"}
     return json.dumps(pointer, sort_keys=True).encode()
-
-
-def _listing(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -109,7 +109,7 @@ def parse_index(data: bytes) -> list[Root]:
     Raises:
         StoreError: not an index, or it names what is not an artifact's manifest.
     """
-    document = _object(data, INDEX)
+    document = oci.json_object(data, INDEX)
     entries = document.get("manifests")
     if document.get("schemaVersion") != 2 or not isinstance(entries, list):
         raise StoreError(f"{INDEX} is not an OCI image index")
@@ -129,7 +129,7 @@ def pointed(data: bytes, kind: str, key: str) -> Root:
         CorruptArtifactError: it is not a pointer.
         StoreError: it is not even JSON.
     """
-    return replace(_root_of(_object(data, "the pointer")), kind=kind, key=key, names=())
+    return replace(_root_of(oci.json_object(data, "the pointer")), kind=kind, key=key, names=())
 
 
 def joined(roots: Iterable[Root]) -> list[Root]:
@@ -208,7 +208,7 @@ def check_layout(data: bytes) -> None:
     Raises:
         StoreError: its `oci-layout` says so, or nothing sensible.
     """
-    version = _object(data, LAYOUT).get("imageLayoutVersion")
+    version = oci.json_object(data, LAYOUT).get("imageLayoutVersion")
     if version != "1.0.0":
         raise StoreError(f"{LAYOUT} gives the version {_shown(version)}; 1.0.0 is read")
 
@@ -217,16 +217,6 @@ def blob_of(name: str) -> str | None:
     """Hex digest of the blob that a file of the archive is by its name, or None."""
     directory, _, last = name.rpartition("/")
     return last if directory == BLOBS and oci.is_hex(last) else None
-
-
-def _object(data: bytes, what: str) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        raise StoreError(f"{what} is not JSON") from None
-    if not isinstance(document, dict):
-        raise StoreError(f"{what} is not a JSON object")
-    return document
 
 
 def _shown(value: object) -> str:

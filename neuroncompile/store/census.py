@@ -13,6 +13,7 @@ from pathlib import Path
 
 from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.store import oci
+from neuroncompile.store.durable import listing
 
 __all__ = ["Census", "Entry"]
 
@@ -79,8 +80,8 @@ class Census:
 
     def _entries(self, *, new: bool = False) -> Iterator[Entry]:
         actions = self._root / "actions"
-        for kind in _listing(actions):
-            for key in _listing(actions / kind):
+        for kind in listing(actions):
+            for key in listing(actions / kind):
                 if oci.is_hex(key) and not (new and (kind, key) in self._seen):
                     entry = self._entry(kind, key, actions / kind / key)
                     if entry is not None:
@@ -134,10 +135,3 @@ def _sizes(directory: Path) -> dict[str, int]:
     except FileNotFoundError:
         pass
     return found
-
-
-def _listing(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -18,6 +18,7 @@ __all__ = [
     "NO_LINKS",
     "guarded",
     "link_new",
+    "listing",
     "make_directory",
     "remove_tree",
     "replace_file",
@@ -127,6 +128,14 @@ def replace_file(tmp: Path, path: Path, data: bytes, *, durable: bool = True) ->
         with suppress(OSError):
             os.unlink(staged)
         raise
+
+
+def listing(path: Path) -> list[str]:
+    """Names in a directory, sorted; none when it is not there."""
+    try:
+        return sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def remove_tree(path: Path) -> None:

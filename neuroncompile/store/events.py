@@ -78,10 +78,10 @@ def fold(root: Path, cost: Callable[[str, str], tuple[int, float]]) -> None:
     log = root / "stats" / "log"
     if not log.exists():
         return
-    aside = log.with_name(f"log.{os.getpid()}")
-    os.rename(log, aside)
-    found = totals(root, cost)
-    for path in (root / "stats").glob("log.*"):
+    os.rename(log, log.with_name(f"log.{os.getpid()}"))
+    found = _total(root)
+    for path in list((root / "stats").glob("log.*")):  # not the log that others begin meanwhile
+        _add(found, path, cost)
         path.unlink()
     record = {
         "hits": found.hits,

@@ -28,7 +28,7 @@ from neuroncompile.errors import StoreError
 from neuroncompile.store import leases, locks
 from neuroncompile.store.blobs import TOUCH_SECONDS
 from neuroncompile.store.census import Census, Entry
-from neuroncompile.store.durable import remove_tree, sync_directory, unique_name
+from neuroncompile.store.durable import listing, remove_tree, sync_directory, unique_name
 from neuroncompile.store.failures import Failures
 
 __all__ = ["GRACE_SECONDS", "Kept", "Policy", "Removal", "Sweep", "collect", "discard"]
@@ -160,6 +160,7 @@ class _Collector:
         self.census = Census(root)
         self.sweep = Sweep(dry_run, bytes_before=sum(self.census.sizes.values()))
         self.leased = leases.held(root, clean=not dry_run)
+        self.pinned, self.named = self.census.pinned, set(self.census.named.values())
 
     def run(self) -> Sweep:
         stay, reasons = self._decide()
@@ -170,9 +171,9 @@ class _Collector:
                 with suppress(FileNotFoundError):
                     os.unlink(self.root / "actions" / removal.kind / removal.key)
             # Gone for good before their blobs go, also those that a killed collector removed.
-            for kind in _listing(self.root / "actions"):
+            for kind in listing(self.root / "actions"):
                 sync_directory(self.root / "actions" / kind)
-        manifests = {e.manifest for e in stay} | set(self.census.named.values()) | self.leased
+        manifests = {e.manifest for e in stay} | self.named | self.leased
         self._views(manifests)
         self._blobs(reachable)
         self._leftovers()
@@ -233,9 +234,9 @@ class _Collector:
                 self._remove(entry, "age" if old else "size", freed)
 
     def _protection(self, entry: Entry, latest: set[tuple[str, str]]) -> str | None:
-        if entry.manifest in self.census.pinned:
+        if entry.manifest in self.pinned:
             return "pin"
-        if entry.manifest in self.census.named.values():
+        if entry.manifest in self.named:
             return "ref"
         if entry.manifest in self.leased:
             return "lease"
@@ -251,7 +252,7 @@ class _Collector:
 
     def _reachable(self, stay: Iterable[Entry]) -> set[str]:
         reachable = {name for entry in stay for name in entry.blobs}
-        for manifest in {*self.census.named.values(), *self.leased}:
+        for manifest in self.named | self.leased:
             reachable.update(self.census.blobs_behind(manifest))
         going = {(r.kind, r.key) for r in self.sweep.removed}
         for entry in self.census.since():  # published while we looked, where locks do not hold
@@ -269,7 +270,7 @@ class _Collector:
     # ---- sweep
 
     def _views(self, manifests: set[str]) -> None:
-        for name in _listing(self.root / "views"):
+        for name in listing(self.root / "views"):
             if name not in manifests:
                 self.sweep.leftovers += 1
                 if not self.sweep.dry_run:
@@ -291,17 +292,17 @@ class _Collector:
 
     def _leftovers(self) -> None:
         for directory in ("tmp", "partial"):
-            for name in _listing(self.root / directory):
+            for name in listing(self.root / directory):
                 path = self.root / directory / name
                 if not locks.owner_is_alive(name) and not self._is_young(path):
                     self.sweep.leftovers += 1
                     if not self.sweep.dry_run:
                         remove_tree(path)
-        for name in _listing(self.root / "ingest"):
+        for name in listing(self.root / "ingest"):
             if name not in self.census.sizes and not self._is_young(self.root / "ingest" / name):
                 self._drop(self.root / "ingest" / name)
-        for kind in _listing(self.root / "failures"):
-            for name in _listing(self.root / "failures" / kind):
+        for kind in listing(self.root / "failures"):
+            for name in listing(self.root / "failures" / kind):
                 path = self.root / "failures" / kind / name
                 with suppress(FileNotFoundError):
                     if abs(self.now - os.stat(path).st_mtime) > GRACE_SECONDS:
@@ -349,10 +350,3 @@ def _remove_blob(root: Path, name: str) -> None:
     for path in (root / "blobs" / "sha256" / name, root / "ingest" / name):
         with suppress(FileNotFoundError):
             os.unlink(path)
-
-
-def _listing(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

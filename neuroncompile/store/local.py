@@ -89,7 +89,7 @@ class Store(Upkeep):
 
     def artifacts(self, kind: str | None = None) -> Iterator[Artifact]:
         """All artifacts, or those of a kind, by kind and key; their layers are not checked."""
-        for name, (reader, key) in self._names(kind):
+        for (name, key), reader in self._names(kind).items():
             artifact = reader.load(name, key, "none")
             if artifact is not None:
                 yield artifact
@@ -116,13 +116,13 @@ class Store(Upkeep):
                     continue
                 yield Row(name, key, size, found.used[name, key], spec, reader.root)
 
-    def _names(self, kind: str | None = None) -> list[tuple[str, tuple[Reader, str]]]:
-        """Kind, then reader and key, of every pointer; the upper one hides those below."""
+    def _names(self, kind: str | None = None) -> dict[tuple[str, str], Reader]:
+        """Kind and key → reader of every pointer, sorted; the upper one hides those below."""
         found: dict[tuple[str, str], Reader] = {}
         for reader in self._readers:
             for name in reader.names(kind):
                 found.setdefault(name, reader)
-        return [(name, (found[name, key], key)) for name, key in sorted(found)]
+        return dict(sorted(found.items(), key=lambda item: item[0]))
 
     def find(self, text: str) -> Artifact:
         """The artifact that a person means: a ref, 8 or more digits of a key, or `sha256:…`
@@ -140,7 +140,7 @@ class Store(Upkeep):
                     kind = str(json.loads(reader.read(f"sha256:{found.key}")).get("kind"))
                     return Artifact(kind, found.key, found.manifest_digest, found.layers)
         wanted = text.strip().lower().removeprefix("sha256:")
-        names = [(kind, key) for kind, (_, key) in self._names()]
+        names = list(self._names())
         matches = [name for name in names if wanted and name[1].startswith(wanted)]
         if len(wanted) >= _KEY_DIGITS and not matches:
             digest = f"sha256:{wanted}"

@@ -188,7 +188,7 @@ def parse_manifest(data: bytes) -> tuple[str, int, tuple[Descriptor, ...]]:
     Raises:
         CorruptArtifactError: not a manifest of ours, or one with unsafe file names.
     """
-    document = _object(data, "manifest")
+    document = json_object(data, "the manifest")
     if document.get("artifactType") != ARTIFACT_TYPE or document.get("schemaVersion") != 2:
         raise CorruptArtifactError("the manifest is not one of a neuroncompile artifact")
     try:
@@ -221,7 +221,7 @@ def digests_of(data: bytes) -> tuple[str, tuple[str, ...]]:
     Raises:
         CorruptArtifactError: it has no such members.
     """
-    document = _object(data, "manifest")
+    document = json_object(data, "the manifest")
     try:
         key = hex_of(document["config"]["digest"])
         return key, tuple(hex_of(layer["digest"]) for layer in document["layers"])
@@ -235,19 +235,24 @@ def parse_pointer(data: bytes) -> tuple[str, str | None]:
     Raises:
         CorruptArtifactError: not an OCI descriptor.
     """
-    document = _object(data, "pointer")
+    document = json_object(data, "the pointer")
     annotations = document.get("annotations")
     provenance = annotations.get(PROVENANCE_ANNOTATION) if isinstance(annotations, dict) else None
     return hex_of(document.get("digest", "")), hex_of(provenance) if provenance else None
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in a file that `what` names.
+
+    Raises:
+        CorruptArtifactError: it is something else.
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
-        raise CorruptArtifactError(f"the {what} is not JSON") from None
+        raise CorruptArtifactError(f"{what} is not JSON") from None
     if not isinstance(document, dict):
-        raise CorruptArtifactError(f"the {what} is not a JSON object")
+        raise CorruptArtifactError(f"{what} is not a JSON object")
     return document
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.operations import OPERATIONS
 
+pytestmark = pytest.mark.slow
+
 
 def judged(drive: Any, counts: Any, operation: str, fault: str) -> dict[str, int]:
     told = drive("driver", operation, fault)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [
     ("publish", "collect"),
     ("collect", "publish"),

@@ -16,6 +16,8 @@ from neuroncompile.store import Store
 from tests.faults.crash import Trace
 from tests.faults.world import key, quick, survey
 
+pytestmark = pytest.mark.slow
+
 STEPS = 25
 TEXTS = ("x", "y")
 

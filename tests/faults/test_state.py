@@ -46,6 +46,8 @@ from tests.faults.world import (
     temporary,
 )
 
+pytestmark = pytest.mark.slow
+
 numbers = st.integers(1, 4)
 texts = st.sampled_from(["x", "y"])
 names = st.sampled_from(["a", "team/b", "c"])

@@ -21,6 +21,8 @@ from tests.faults.conftest import ROOT
 from tests.faults.worker import NUMBERS, TEXTS
 from tests.faults.world import survey
 
+pytestmark = pytest.mark.slow
+
 ROLES = ("publish", "publish", "publish", "read", "read", "read", "collect", "collect")
 EVENTS = {
     "p": "publishes",
@@ -98,7 +100,6 @@ def settle(root: Path, *, locks_hold: bool) -> None:
     assert os.listdir(root / "v1/views") == []
 
 
-@pytest.mark.slow
 def test_a_minute_of_everything(tmp_path: Path, counts: Any) -> None:
     root = tmp_path / "store"
     numbers = stress(root, 60, seed=1)

@@ -22,6 +22,8 @@ from tests.faults.conftest import ROOT
 from tests.faults.operations import age, two
 from tests.faults.world import KIND, break_blob, key, publish, quick, survey
 
+pytestmark = pytest.mark.slow
+
 X = ("x",)
 EVERYTHING = Policy(max_age=0, max_bytes=0, grace=0)
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
