@@ -158,6 +158,8 @@ def _usage_error(error: typer.TyperException, args: Sequence[str]) -> UsageError
         near = nearest(name, COMMANDS)
         hint = f"did you mean 'neuroncompile {near}'?" if near else "neuroncompile --help lists all"
         return UsageError(f"no command {name!r}", hint=hint)
+    if message.startswith("No such command"):  # of a group: the group's help lists those it has
+        name = name.partition(" ")[0]
     return UsageError(message.rstrip("."), hint=f"neuroncompile {name} --help".replace("  ", " "))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from neuroncompile.errors import CorruptArtifactError, StoreError
 from neuroncompile.output import Output, human_bytes
-from neuroncompile.pipeline.stores import open_store
+from neuroncompile.pipeline.stores import open_store, say_if_absent
 from neuroncompile.settings import Settings
 
 __all__ = ["pin_command", "rm_command", "unpin_command", "verify_command"]
@@ -64,6 +64,8 @@ def rm_command(texts: Sequence[str], settings: Settings, output: Output, *, forc
 def verify_command(settings: Settings, output: Output, *, repair: bool) -> int:
     """Hash everything and follow every name; exit 7 when something is wrong and not repaired."""
     store = open_store(settings, output)
+
+    say_if_absent(settings, output)
 
     def progress(done: int, total: int) -> None:
         output.progress(f"verifying {human_bytes(done)} of {human_bytes(total)}")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from neuroncompile.output import Output, age, human_bytes, human_seconds
 from neuroncompile.pipeline.amounts import parse_bytes, parse_seconds
-from neuroncompile.pipeline.stores import open_store
+from neuroncompile.pipeline.stores import open_store, say_if_absent
 from neuroncompile.settings import Settings
 from neuroncompile.store.gc import GRACE_SECONDS, Policy, Sweep
 from neuroncompile.store.usage import tree_bytes
@@ -33,6 +33,7 @@ KEPT = {
 def du_command(settings: Settings, output: Output) -> int:
     """Bytes by kind, and what is around them."""
     store = open_store(settings, output)
+    say_if_absent(settings, output)
     usage = store.usage()
     models = tree_bytes(settings.store / "models")
     headers = tree_bytes(settings.cache / "headers")
@@ -96,6 +97,7 @@ def gc_command(
         keep_last=keep_last,
         keep=tuple(store.find(key).key for key in keep),
     )
+    say_if_absent(settings, output)
     sweep = store.collect(policy, dry_run=not yes)
     _say(sweep, policy, output)
     output.result({"store": str(settings.store), **asdict(sweep)})

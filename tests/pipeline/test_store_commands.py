@@ -186,3 +186,17 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
             parse_bytes(text, "max_size")
     with pytest.raises(ConfigError, match="--max-age"):
         parse_seconds(text, "max_age")
+
+
+@pytest.mark.parametrize("command", ["gc", "verify", "du"])
+def test_an_empty_answer_names_the_place(run: Run, tmp_path: Path, command: str) -> None:
+    done = run("store", command, "--store", str(tmp_path / "stroe"))
+    assert done.code == 0
+    assert f"no store in {tmp_path / 'stroe'} (--store)" in done.err
+    assert not (tmp_path / "stroe").exists()
+
+
+def test_a_misspelt_command_of_the_group_points_to_its_help(run: Run) -> None:
+    done = run("store", "gcc")
+    assert done.code == 2
+    assert "hint: neuroncompile store --help" in done.err
