@@ -53,6 +53,8 @@ def test_the_two_commands_come_first() -> None:
     continuous = (ROOT / ".ci" / "run").read_text()
     assert SETUP in continuous
     assert TESTS in continuous
+    [slow] = re.findall(r"`(\S+pytest .*-m slow)`", README)
+    assert slow in continuous
 
 
 @pytest.mark.model
