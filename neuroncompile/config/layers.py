@@ -19,7 +19,7 @@ from neuroncompile.config.values import NeuronConfig, Value
 from neuroncompile.errors import ConfigError
 from neuroncompile.hardware.targets import Target
 
-__all__ = ["DEFAULT_SEQ_LEN", "resolve_config"]
+__all__ = ["DEFAULT_SEQ_LEN", "fill_defaults", "resolve_config"]
 
 DEFAULT_SEQ_LEN = 4096
 """Upper limit of the default length, in tokens; the key-value cache grows with it."""
@@ -67,7 +67,7 @@ def resolve_config(
         merge.add(value, "--set", text=True)
     tree = merge.tree
     target = _apply_lnc(tree, target)
-    _fill_defaults(tree, model, model_dtype, target)
+    fill_defaults(tree, model, model_dtype, target)
     return NeuronConfig(_ordered(tree, merge.fields), target)
 
 
@@ -168,7 +168,7 @@ def _apply_lnc(tree: Tree, target: Target) -> Target:
     return target
 
 
-def _fill_defaults(
+def fill_defaults(
     tree: Tree, model: Mapping[str, Any], model_dtype: str | None, target: Target
 ) -> None:
     """Our defaults and what they imply, each where no layer spoke."""

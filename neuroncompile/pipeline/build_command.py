@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuroncompile.backends import backend_for
 from neuroncompile.errors import UsageError
@@ -16,6 +16,9 @@ from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
+
+if TYPE_CHECKING:
+    from neuroncompile.pipeline.changes import Change
 
 __all__ = ["announce", "build_command", "obtain"]
 
@@ -117,6 +120,8 @@ def announce(plan: Plan, output: Output) -> None:
 
 
 def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
+    from neuroncompile.pipeline.changes import text_of
+
     graphs = _graphs(plan)
     toolchain = ", ".join(f"{k} {v}" for k, v in plan.toolchain.spec().items())
     output.line(f"model      {plan.model.name}")
@@ -129,7 +134,7 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     rows = plan.config.rows()
     output.table(
         ("CONFIG", "VALUE", "ORIGIN"),
-        [(name, _text(value), origin) for name, value, origin in rows],
+        [(name, text_of(value), origin) for name, value, origin in rows],
     )
     output.line()
     if graphs:
@@ -184,10 +189,9 @@ def _look(plan: Plan, settings: Settings, output: Output, tiers: Tiers) -> int:
         output.line("miss  packed weights")
     near = None if found else _nearest(plan, store)
     if near is not None:
-        fields = ", ".join(
-            f"{d['field']} {_text(d['left'])} → {_text(d['right'])}" for d in near[1]
-        )
-        output.line(f"nearest  {near[0][:12]}, which differs in {fields}")
+        from neuroncompile.pipeline.changes import in_words
+
+        output.line(f"nearest  {near[0][:12]}, which differs in {in_words(near[1])}")
     output.result(
         {
             "key": plan.key,
@@ -195,22 +199,23 @@ def _look(plan: Plan, settings: Settings, output: Output, tiers: Tiers) -> int:
             "source": "store" if here else "tier" if found else None,
             "tier": tier,
             "weights_cached": packed,
-            "nearest": {"key": near[0], "differences": near[1]} if near else None,
+            "nearest": near
+            and {"key": near[0], "differences": [change.document() for change in near[1]]},
         },
         exit_code=code,
     )
     return code
 
 
-def _nearest(plan: Plan, store: Store) -> tuple[str, list[dict[str, Any]]] | None:
-    from neuroncompile.keys.explain import differences, nearest_spec
+def _nearest(plan: Plan, store: Store) -> tuple[str, list[Change]] | None:
+    from neuroncompile.keys.explain import nearest_spec
+    from neuroncompile.pipeline.changes import changes
 
     specs = {a.key: store.spec_of(a) for a in store.artifacts("compile")}
     key = nearest_spec(plan.spec, specs)
     if key is None:
         return None
-    found = differences(specs[key], plan.spec)
-    return key, [{"field": d.path, "left": d.left, "right": d.right} for d in found]
+    return key, changes(specs[key], plan.spec)
 
 
 def _graphs(plan: Plan) -> list[dict[str, Any]]:
@@ -240,11 +245,3 @@ def _built(built: Built) -> dict[str, Any]:
         "reused": list(built.reused),
         "seconds": round(built.seconds, 3),
     }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    if value is None or isinstance(value, bool):
-        return str(value).lower().replace("none", "null")
-    return str(value)

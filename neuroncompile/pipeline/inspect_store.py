@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neuroncompile.errors import ConfigError
-from neuroncompile.keys.explain import Difference, differences, nearest_spec
+from neuroncompile.keys.explain import nearest_spec
 from neuroncompile.output import Output, age, human_bytes
 from neuroncompile.pipeline.amounts import parse_seconds
+from neuroncompile.pipeline.changes import Change, changes
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
@@ -169,29 +170,31 @@ def explain_command(text: str, other: str | None, settings: Settings, output: Ou
         output.line("no other artifact of its kind to compare with")
         output.result({"key": left.key, "spec": spec, "other": None, "differences": []})
         return 0
-    found = differences(spec, store.spec_of(right))
+    found = changes(spec, store.spec_of(right))
     _show_differences(left, right, found, output)
     output.result(
         {
             "key": left.key,
             "spec": spec,
             "other": right.key,
-            "differences": [{"field": d.path, "left": d.left, "right": d.right} for d in found],
+            "differences": [change.document() for change in found],
         }
     )
     return 0
 
 
 def _show_differences(
-    left: Artifact, right: Artifact, found: Sequence[Difference], output: Output
+    left: Artifact, right: Artifact, found: Sequence[Change], output: Output
 ) -> None:
     if not found:
         output.line(f"{left.key[:12]} and {right.key[:12]} are the same")
         return
-    output.line(f"{len(found)} field{'s' if len(found) > 1 else ''} differ:")
+    own = sum(not change.follows for change in found)
+    more = f", and {len(found) - own} that follow" if own < len(found) else ""
+    output.line(f"{own} field{'s differ' if own > 1 else ' differs'}{more}:")
     output.table(
-        ("FIELD", left.key[:12], right.key[:12]),
-        [(d.path, _short(d.left), _short(d.right)) for d in found],
+        ("FIELD", left.key[:12], right.key[:12], ""),
+        [(d.path, _short(d.left), _short(d.right), "follows" if d.follows else "") for d in found],
     )
 
 

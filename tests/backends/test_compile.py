@@ -142,6 +142,7 @@ def test_nothing_of_this_host_is_in_the_bytes(first_run: Run) -> None:
             assert path.encode() not in files["graph.json"]
 
 
+@pytest.mark.slow
 def test_a_second_compile_gives_the_same_bytes(
     first_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_killed_compiler_is_reported_with_its_signal(
     assert not fixed_path(EDGE.key).exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_kills_everything_that_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,7 @@ def test_a_hit_is_light(settings: Settings, digests: dict[str, str]) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_the_real_model(settings: Settings, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file

@@ -239,6 +239,7 @@ def test_no_compiler_is_said_before_anything_else(run: Run, llama: Path, tmp_pat
     assert not (tmp_path / "new" / "models").exists()
 
 
+@pytest.mark.slow
 def test_programs_that_share_graphs_compile_each_once(llama: Path, tmp_path: Path) -> None:
     common = ("--seq-len=32", "--token-generation-buckets=32", "--store", str(tmp_path), "--json")
     lists = ("--context-encoding-buckets=16,32", "--context-encoding-buckets=32")

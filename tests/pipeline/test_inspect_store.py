@@ -53,9 +53,15 @@ def test_explain_names_the_field(run: Run, llama: Path, store_root: Path, built_
         *("build", str(llama), *SMALL, "--batch-size=2", "--store", str(store_root), "--json")
     ).document["result"]["key"]
     done = run("explain", built_key, other, "--store", str(store_root), "--json")
-    differences = done.document["result"]["differences"]
-    assert {"field": "neuron.batch_size", "left": 1, "right": 2} in differences
-    assert all(d["field"].startswith("neuron.") for d in differences)
+    first, *others = done.document["result"]["differences"]
+    assert first == {"field": "neuron.batch_size", "left": 1, "right": 2, "follows": False}
+    assert {d["field"] for d in others} == {
+        "neuron.is_continuous_batching",
+        "neuron.tkg_batch_size",
+    }
+    assert all(d["follows"] for d in others)
+    shown = run("explain", built_key, other, "--store", str(store_root)).out
+    assert "1 field differs, and 2 that follow" in shown
     single = run("explain", built_key[:10], "--store", str(store_root))
     assert single.code == 0
     assert "FIELD" in single.out
