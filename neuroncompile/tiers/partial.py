@@ -39,6 +39,7 @@ class Partial:
         directory: `v1/partial` of the store.
         name: the blob's SHA-256, 64 hex digits.
         size: its bytes.
+        alone: it is the only blob on its way, so there is a core to hash it on beside.
 
     Attributes:
         path: the file.
@@ -48,10 +49,11 @@ class Partial:
 
     seen: os.stat_result
 
-    def __init__(self, directory: Path, name: str, size: int) -> None:
+    def __init__(self, directory: Path, name: str, size: int, *, alone: bool = False) -> None:
         make_directory(directory)
         self._directory, self._name, self._size = directory, name, size
         self.path = directory / f"{name}.{unique_name()}"
+        self._alone = alone
         self._digest = hashlib.sha256()
         self.offset = 0
         self._hasher: ThreadPoolExecutor | None = None
@@ -63,9 +65,10 @@ class Partial:
     def append(self, chunk: bytes | memoryview) -> None:
         """The bytes that follow; what is beyond the blob's size shows in `whole`.
 
-        A long chunk is hashed by another thread while this one writes it.
+        A long chunk of the only blob is hashed by another thread while this one writes it;
+        among several blobs that would only be two threads more for the same cores.
         """
-        if len(chunk) < _PARALLEL:
+        if len(chunk) < _PARALLEL or not self._alone:
             self._digest.update(chunk)
             write_all(self._descriptor, chunk)
         else:

@@ -166,10 +166,12 @@ class _Incoming:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._done = self._total = 0
+        self._alone = False
 
     def fetch(self, wanted: Sequence[Descriptor]) -> dict[str, Partial]:
         """All of them, by hex digest; if one fails, what has come of the others is kept."""
         self._total = sum(d.size for d in wanted)
+        self._alone = len(wanted) == 1
         self._say(0)
         parts: dict[str, Partial] = {}
         with ThreadPoolExecutor(_BLOBS, thread_name_prefix="pull") as pool:
@@ -188,7 +190,7 @@ class _Incoming:
 
     def _blob(self, wanted: Descriptor) -> Partial:
         with guarded(self._store.root, f"cannot keep what comes from {self._tier.url}"):
-            part = Partial(self._directory, hex_of(wanted.digest), wanted.size)
+            part = Partial(self._directory, hex_of(wanted.digest), wanted.size, alone=self._alone)
             try:
                 self._say(part.offset)
                 self._receive(part, hex_of(wanted.digest), wanted.size)

@@ -1,7 +1,7 @@
 """Pull against s5cmd and boto3: `python tests/bench/tiers.py [--rounds N] [--megabytes N]`.
 
 All three fetch the same objects from the same server on this machine, interleaved, into the
-same file system, and only ours hashes what it gets (as it comes, and again before it is kept).
+same file system, and only ours hashes what it gets.
 The server is 80 lines of sendfile, since moto would be what is measured; it and the clients
 share the cores. Compare the ratios. Needs the `dev` extra.
 
