@@ -173,6 +173,7 @@ class _Run:
     ) -> None:
         self.options, self.settings, self.output = options, settings, output
         self.tiers, self.record = tiers, record
+        self._closed: set[int] = set()
 
     def all(self, rows: Sequence[Row]) -> InterruptedBuildError | None:
         """Fill in every row; the interruption, if there was one."""
@@ -188,11 +189,11 @@ class _Run:
         for number, row in enumerate(mine):
             try:
                 self._one(row, f"[{number + 1}/{len(mine)}] {row.name}")
+                self._close(row)
             except (KeyboardInterrupt, InterruptedBuildError) as stop:
                 for rest in mine[number:]:
                     self._close(rest, INTERRUPTED if rest.status == "skipped" else None)
                 return _interruption(stop, number, len(mine), self.settings)
-            self._close(row)
             if row.status == "failed" and self.options.fail_fast:
                 for rest in mine[number + 1 :]:
                     self._close(rest, FAIL_FAST)
@@ -200,12 +201,15 @@ class _Run:
         return None
 
     def _close(self, row: Row, reason: str | None = None) -> None:
-        """The row is final."""
+        """The row is final, and told once."""
+        if id(row) in self._closed:
+            return
         row.reason, row.when = reason, time.time()
         if reason is not None:
             row.error = None  # of a recipe that cannot be read; who tries it tells it
         if self.record is not None:
             self.record.add(row)
+        self._closed.add(id(row))
 
     def _one(self, row: Row, title: str) -> None:
         began = time.monotonic()
