@@ -96,6 +96,20 @@ def test_no_command_is_left_out() -> None:
     assert written == len({(job.file, job.words[-1]) for job in JOBS}) == 6
 
 
+def test_aws_takes_the_job_definition() -> None:
+    """By the API's own description, as `aws batch register-job-definition` checks it."""
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+    from botocore.validate import ParamValidator
+
+    service = ServiceModel(Loader().load_service_model("batch", "service-2"))
+    shape = service.operation_model("RegisterJobDefinition").input_shape
+    [definition] = documents("aws-batch.yml")
+    assert ParamValidator().validate(definition, shape).generate_report() == ""
+    definition["containerProperties"]["cpu"] = 8
+    assert "cpu" in ParamValidator().validate(definition, shape).generate_report()
+
+
 def test_kubernetes_says_its_count_twice_alike() -> None:
     [job] = documents("kubernetes-job.yml")
     [container] = job["spec"]["template"]["spec"]["containers"]
