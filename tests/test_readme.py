@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
@@ -72,6 +72,21 @@ def test_command(command: str, workplace: Path, environment: dict[str, str]) -> 
     expected = 3 if MISSES in command else 0
     assert done.returncode == expected, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_matrix_is_a_recipe(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [text] = [text for kind, text in BLOCKS if kind == "toml" and "[matrix]" in text]
+    [point] = re.findall(r"`'(grid\[.*?\])'`", README)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "grid.toml").write_text(text)
+    done = run("prewarm", "grid", "--check", "--json")
+    assert done.code == 3, done.err
+    programs = done.document["result"]["programs"]
+    assert len({program["key"] for program in programs}) == 4
+    named = run("build", point, "--dry-run", "--json")
+    assert named.document["result"]["key"] == programs[2]["key"]
+    assert programs[2]["name"] == point
 
 
 @pytest.mark.model

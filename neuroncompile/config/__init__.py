@@ -9,7 +9,13 @@ from __future__ import annotations
 from neuroncompile.config.checks import check_config
 from neuroncompile.config.layers import resolve_config
 from neuroncompile.config.recipe import Recipe
-from neuroncompile.config.recipes import expand, find_recipe, list_recipes, load_recipe
+from neuroncompile.config.recipes import (
+    expand,
+    find_cell,
+    find_recipe,
+    list_recipes,
+    load_recipe,
+)
 from neuroncompile.config.toolchain import (
     Toolchain,
     freeze,
@@ -27,6 +33,7 @@ __all__ = [
     "Value",
     "check_config",
     "expand",
+    "find_cell",
     "find_recipe",
     "freeze",
     "frozen_text",

@@ -15,7 +15,7 @@ class Recipe(NamedTuple):
     """A loaded recipe; every table is empty when the file has none.
 
     Attributes:
-        name: the file's stem, for people and origins.
+        name: the file's stem, for people and origins; of a point of a matrix `stem[a=1,b=2]`.
         path: the file; `parents` are the files it extends, nearest first.
         model_ref: `[model] ref`, a reference as on the command line, or None.
         revision: `[model] revision`.
@@ -28,6 +28,7 @@ class Recipe(NamedTuple):
         draft: `[draft]`, like `[model]` plus `config`.
         adapters: `[adapters.NAME]`.
         golden: `[golden]`, prompts and answers that `verify` compares.
+        cell: of a point of a matrix, dotted name → its value.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Recipe(NamedTuple):
     draft: Mapping[str, Any]
     adapters: Mapping[str, Mapping[str, Any]]
     golden: Mapping[str, Any]
+    cell: Mapping[str, Any] = {}
 
     @property
     def target(self) -> Target | None:

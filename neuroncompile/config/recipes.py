@@ -4,19 +4,30 @@ A name is looked for in `./recipes`, then in the package's copy, then, in an edi
 in the repository's. A path is a path. `extends` names another recipe the same way, relative to
 the extending file; tables merge deeply, except that a new `[model] ref` drops the parent's
 model, a new platform or instance its target, and a new `sdk` its versions.
+
+A `[matrix]` makes a recipe many: its points are what a recipe would be that extends it and says
+the point's values, and `NAME[a=1,b=2]` names one of them wherever a recipe is named.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 from neuroncompile.config.recipe import Recipe
 from neuroncompile.errors import ConfigError, ModelNotFoundError, nearest
 
-__all__ = ["expand", "find_recipe", "list_recipes", "load_recipe", "recipe_directories"]
+__all__ = [
+    "expand",
+    "find_cell",
+    "find_recipe",
+    "list_recipes",
+    "load_recipe",
+    "recipe_directories",
+]
 
 SCHEMA = 1
 
@@ -101,27 +112,94 @@ def expand(recipe: Recipe) -> Iterator[Recipe]:
     if not recipe.matrix:
         yield recipe
         return
-    names = list(recipe.matrix)
+    labels = _axis_labels(recipe.matrix)
     for values in product(*recipe.matrix.values()):
-        point = dict(zip(names, values, strict=True))
-        label = ",".join(f"{name.rpartition('.')[2]}={value}" for name, value in point.items())
-        tables: dict[str, Any] = {}
-        for name, value in point.items():
-            for part in reversed(name.split(".")):
-                value = {part: value}
-            tables = _merge(tables, value)
-        model = tables.get("model", {})
+        cell = dict(zip(recipe.matrix, values, strict=True))
+        point = ",".join(f"{labels[axis]}={_text(value)}" for axis, value in cell.items())
+        tables = {
+            "model": _model_table(recipe),
+            "target": recipe.target_table,
+            "config": recipe.config,
+            "toolchain": recipe.toolchain,
+        }
+        for name, said in _nested(cell).items():
+            tables[name] = _merge_table(name, tables[name], said)
+        model = tables["model"]
         yield recipe._replace(
-            name=f"{recipe.name}[{label}]",
+            name=f"{recipe.name}[{point}]",
             matrix={},
-            model_ref=model.get("ref", recipe.model_ref),
-            revision=model.get("revision", None if "ref" in model else recipe.revision),
-            digests={} if "ref" in model else recipe.digests,
-            facts={} if "ref" in model else recipe.facts,
-            target_table=_merge_target(recipe.target_table, tables.get("target", {})),
-            config=_merge(recipe.config, tables.get("config", {})),
-            toolchain=_merge(recipe.toolchain, tables.get("toolchain", {})),
+            cell=cell,
+            model_ref=model.get("ref"),
+            revision=model.get("revision"),
+            digests=model.get("digests", {}),
+            facts=model.get("facts", {}),
+            target_table=tables["target"],
+            config=tables["config"],
+            toolchain=tables["toolchain"],
         )
+
+
+def find_cell(reference: str) -> Recipe | None:
+    """The point of a matrix that `NAME[a=1,b=2]` or `FILE.toml[…]` names, as `expand` names it.
+
+    None when the text before the bracket is no recipe.
+
+    Raises:
+        ConfigError: that recipe has no such point, with the nearest.
+    """
+    brackets = [at for at, letter in enumerate(reference) if letter == "["]
+    end = next((at for at in brackets if find_recipe(reference[:at]) is not None), None)
+    if end is None:
+        return None
+    recipe = load_recipe(reference[:end])
+    cells = {cell.name.removeprefix(recipe.name): cell for cell in expand(recipe)}
+    if reference[end:] in cells:
+        return cells[reference[end:]]
+    near = nearest(reference[end:], cells)
+    command = f"`neuroncompile prewarm {recipe.path} --check` lists them"
+    raise ConfigError(
+        f"{recipe.path}: [matrix] has no point {reference[end:]}"
+        if recipe.matrix
+        else f"{recipe.path} has no [matrix], so {reference[end:]} names nothing",
+        field="matrix",
+        value=reference[end:],
+        legal=list(cells),
+        hint=f"did you mean '{reference[:end]}{near}'?" if near else command,
+    )
+
+
+def _axis_labels(matrix: Mapping[str, Any]) -> dict[str, str]:
+    """`config.batch_size` → `batch_size`, or the whole name where two would look alike."""
+    short = {axis: axis.rpartition(".")[2] for axis in matrix}
+    names = list(short.values())
+    return {axis: name if names.count(name) == 1 else axis for axis, name in short.items()}
+
+
+def _text(value: Any) -> str:
+    """A matrix value as it stands in names: text bare, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, default=str)
+
+
+def _nested(cell: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Dotted names → tables: `{"a.b.c": 1}` → `{"a": {"b": {"c": 1}}}`."""
+    tables: dict[str, Any] = {}
+    for name, value in cell.items():
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        tables = _merge(tables, value)
+    return tables
+
+
+def _model_table(recipe: Recipe) -> dict[str, Any]:
+    table = {
+        "ref": recipe.model_ref,
+        "revision": recipe.revision,
+        "digests": recipe.digests,
+        "facts": recipe.facts,
+    }
+    return {key: value for key, value in table.items() if value}
 
 
 def _load_chain(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], tuple[Path, ...]]:
@@ -137,15 +215,7 @@ def _load_chain(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], tup
     base, ancestors = _load_chain(parent, (*seen, real))
     merged = dict(base)
     for name, child in table.items():
-        inherited = base.get(name, {})
-        if name == "model" and "ref" in child:
-            merged[name] = child
-        elif name == "target":
-            merged[name] = _merge_target(inherited, child)
-        elif name == "toolchain" and "sdk" in child:
-            merged[name] = child
-        else:
-            merged[name] = _merge(inherited, child)
+        merged[name] = _merge_table(name, base.get(name, {}), child)
     return merged, (parent, *ancestors)
 
 
@@ -251,6 +321,26 @@ def _check_matrix(path: Path, matrix: Mapping[str, Any]) -> None:
                 f"matrix.{name}",
                 f'for example "{name}" = [1, 4]',
             )
+        texts = [_text(value) for value in values]
+        twice = next((text for text in texts if texts.count(text) > 1), None)
+        if twice is not None:
+            raise _bad(
+                path,
+                f"matrix key {name!r} has {twice} twice",
+                f"matrix.{name}",
+                "list each value once",
+            )
+        for value in values:
+            for inner, body in _nested({name: value}).items():
+                _check_table(path, inner, body)
+    for outer, inner in combinations(sorted(matrix), 2):
+        if inner.startswith(f"{outer}."):
+            raise _bad(
+                path,
+                f"matrix keys {outer!r} and {inner!r} set the same values",
+                f"matrix.{inner}",
+                "leave one of them out",
+            )
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,8 +352,13 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _merge_target(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(over) if {"platform", "instance"} & set(over) else _merge(base, over)
+_STARTS_ANEW = {"model": {"ref"}, "target": {"platform", "instance"}, "toolchain": {"sdk"}}
+"""Table → keys that name another thing, with which nothing of the old one belongs."""
+
+
+def _merge_table(name: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    anew = _STARTS_ANEW.get(name, set()) & set(over)
+    return dict(over) if anew else _merge(base, over)
 
 
 def _not_found(name: str) -> ModelNotFoundError:

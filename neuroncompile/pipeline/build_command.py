@@ -20,7 +20,7 @@ from neuroncompile.store import Artifact, Store
 if TYPE_CHECKING:
     from neuroncompile.pipeline.changes import Change
 
-__all__ = ["announce", "build_command", "obtain"]
+__all__ = ["announce", "build_command", "obtain", "provide"]
 
 
 def build_command(
@@ -41,7 +41,10 @@ def build_command(
         for warning in plan.warnings:
             output.warn(warning)
         return _dry_run(plan, settings, output) if dry_run else _check(plan, settings, output)
-    built, pushed = _provide(request, settings, output, require_cached=require_cached, push=push)
+    with closing(Tiers(settings, output, push=push)) as tiers:
+        built, pushed = provide(
+            request, settings, output, tiers, require_cached=require_cached, push=push
+        )
     output.line(f"{'hit' if built.hit else 'built'}  {built.key}")
     output.line(str(built.view))
     output.result({**_built(built), "pushed": pushed})
@@ -57,21 +60,25 @@ def obtain(
     push: bool = False,
 ) -> Built:
     """Plan and build, and pack the weights if they have to be: all that `run` needs here."""
-    return _provide(request, settings, output, require_cached=require_cached, push=push)[0]
+    with closing(Tiers(settings, output, push=push)) as tiers:
+        built, _ = provide(
+            request, settings, output, tiers, require_cached=require_cached, push=push
+        )
+    return built
 
 
-def _provide(
+def provide(
     request: BuildRequest,
     settings: Settings,
     output: Output,
+    tiers: Tiers,
     *,
-    require_cached: bool,
-    push: bool,
+    require_cached: bool = False,
+    push: bool = False,
 ) -> tuple[Built, list[str]]:
     """What was built or found, and the tiers it was pushed to."""
-    with closing(Tiers(settings, output, push=push)) as tiers:
-        built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
-        return built, _push(built, packed, settings, output, tiers) if push else []
+    built, packed = _obtain(request, settings, output, tiers, require_cached=require_cached)
+    return built, _push(built, packed, settings, output, tiers) if push else []
 
 
 def _obtain(
@@ -170,24 +177,17 @@ def _check(plan: Plan, settings: Settings, output: Output) -> int:
 
 
 def _look(plan: Plan, settings: Settings, output: Output, tiers: Tiers) -> int:
-    store = open_store(settings, output)
-    here = store.lookup("compile", plan.key, touch=False) is not None
-    tier = tiers.having(store, "compile", plan.key) if tiers and not here else None
-    found = here or tier is not None
-    packed = None
-    if plan.model.weights_format == "gguf":
-        from neuroncompile.keys import spec_key
-        from neuroncompile.pipeline.weights import find_packed
+    from neuroncompile.pipeline.presence import presence_of
 
-        spec, pack = find_packed(plan, store, settings)
-        packed = pack is not None or bool(tiers and tiers.having(store, "pack", spec_key(spec)))
-    code = 0 if found and packed is not False else 3
+    there = presence_of(plan, settings, output, tiers)
+    found, tier, packed = there.program, there.tier, there.packed
+    code = 0 if there.warm else 3
     if code:
         tiers.raise_failure()
     output.line(f"{'hit' if found else 'miss'}  {plan.key}" + (f"  in {tier}" if tier else ""))
     if packed is False:
         output.line("miss  packed weights")
-    near = None if found else _nearest(plan, store)
+    near = None if found else _nearest(plan, open_store(settings, output))
     if near is not None:
         from neuroncompile.pipeline.changes import in_words
 
@@ -196,7 +196,7 @@ def _look(plan: Plan, settings: Settings, output: Output, tiers: Tiers) -> int:
         {
             "key": plan.key,
             "cached": found,
-            "source": "store" if here else "tier" if found else None,
+            "source": "store" if there.artifact else "tier" if tier else None,
             "tier": tier,
             "weights_cached": packed,
             "nearest": near

@@ -160,24 +160,23 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
 
 
 def recipe_of(reference: str) -> Recipe | None:
-    """The recipe a reference names, or None when it names a model.
+    """The recipe, or the point of its matrix, that a reference names; None when it names a model.
 
     Raises:
         ModelNotFoundError: no such recipe, with the nearest.
         ConfigError: malformed, or asking for what this version does not do.
     """
-    from neuroncompile.config import find_recipe, load_recipe
+    from neuroncompile.config import find_cell, find_recipe, load_recipe
 
-    named = "/" not in reference and ":" not in reference and not reference.startswith((".", "~"))
-    is_recipe = reference.endswith(".toml") or (named and not reference.endswith(".gguf"))
-    if not is_recipe and find_recipe(reference) is None:
-        return None
-    recipe = load_recipe(reference)  # names the nearest recipe when there is none
-    for table, meaning in (
-        ("draft", "speculation with a draft model"),
-        ("adapters", "LoRA adapters"),
-        ("matrix", "building several programs at once"),
-    ):
+    recipe = find_cell(reference) if reference.endswith("]") else None
+    if recipe is None:
+        named = "/" not in reference and ":" not in reference
+        named = named and not reference.startswith((".", "~"))
+        is_recipe = reference.endswith(".toml") or (named and not reference.endswith(".gguf"))
+        if not is_recipe and find_recipe(reference) is None:
+            return None
+        recipe = load_recipe(reference)  # names the nearest recipe when there is none
+    for table, meaning in (("draft", "speculation with a draft model"), ("adapters", "LoRA")):
         if getattr(recipe, table):
             raise ConfigError(
                 f"recipe {recipe.name} has a [{table}] table, and {meaning} is not part of this "
@@ -187,7 +186,22 @@ def recipe_of(reference: str) -> Recipe | None:
                 legal="none",
                 hint=f"leave [{table}] out of {recipe.path}",
             )
+    if recipe.matrix:
+        raise _many(recipe, reference)
     return recipe
+
+
+def _many(recipe: Recipe, reference: str) -> ConfigError:
+    from neuroncompile.config import expand
+
+    names = [reference + cell.name.removeprefix(recipe.name) for cell in expand(recipe)]
+    return ConfigError(
+        f"recipe {recipe.name} has a [matrix] of {len(names)} programs, and this command takes one",
+        field="matrix",
+        value=sorted(recipe.matrix),
+        legal=names,
+        hint=f"`neuroncompile prewarm {reference}` builds them all; '{names[0]}' names one",
+    )
 
 
 def target_of(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:

@@ -21,6 +21,7 @@ def all_commands() -> list[list[str]]:
     return [
         ["build"],
         ["run"],
+        ["prewarm"],
         ["explain"],
         ["store", "ls"],
         ["store", "show"],

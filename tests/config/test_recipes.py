@@ -7,6 +7,7 @@ import pytest
 
 from neuroncompile.config.recipes import (
     expand,
+    find_cell,
     find_recipe,
     list_recipes,
     load_recipe,
@@ -105,6 +106,13 @@ def test_an_empty_recipe_leaves_all_open(write: Write) -> None:
         ("[matrix]\n'confg.batch_size' = [1]\n", "does not begin with", "edit"),
         ("[matrix]\n'config.batch_size' = []\n", "something in it", "[1, 4]"),
         ("[matrix]\n'config.batch_size' = 4\n", "must be a list", "[1, 4]"),
+        ("[matrix]\n'target.platfrom' = ['cpu']\n", "target.platfrom", "target.platform"),
+        ("[matrix]\n'target.lnc' = ['2']\n", "must be a whole number", "edit"),
+        ("[matrix]\n'model.reff' = ['a/b']\n", "model.reff", "model.ref"),
+        ("[matrix]\n'model.digests.file' = ['x']\n", "no SHA-256", "64"),
+        ("[matrix]\n'toolchain.sdk' = [2.28]\n", "toolchain.sdk must be text", "quote"),
+        ("[matrix]\n'config.batch_size' = [1, 4, 1]\n", "has 1 twice", "once"),
+        ("[matrix]\n'config.a.b' = [1]\n'config.a' = [{}]\n", "set the same values", "leave one"),
         ("[toolchain]\nsdk = 2.28\n", "toolchain.sdk must be text", "quote"),
         ("extends = 4\n", "extends must be text", "extends"),
         ("extends = 'nosuch-base'\n", "no such recipe", "recipes ls"),
@@ -227,3 +235,64 @@ def test_a_matrix_over_models_drops_the_base_models_facts(write: Write) -> None:
     points = list(expand(load_recipe("models")))
     assert [point.model_ref for point in points] == ["a/b", "c/d"]
     assert all((p.revision, p.digests, p.facts) == (None, {}, {}) for p in points)
+
+
+def test_a_point_is_the_recipe_that_says_its_values(write: Write) -> None:
+    """What a point is, is what a recipe would be that extends the matrix's and says the values."""
+    write("base", FULL.replace("[matrix]", "").replace('"config.batch_size" = [1, 4]', ""))
+    axes = {
+        "model.revision": '"v2"',
+        "model.facts.hidden_size": "64",
+        "target.lnc": "2",
+        "config.on_device_sampling_config.top_p": "0.9",
+        "toolchain.sdk": '"2.27"',
+    }
+    matrix = "\n".join(f'"{axis}" = [{value}]' for axis, value in axes.items())
+    write("grid", f'extends = "base"\n[matrix]\n{matrix}\n')
+    said = "\n".join(
+        f"[{axis.rpartition('.')[0]}]\n{axis.rpartition('.')[2]} = {value}"
+        for axis, value in axes.items()
+    )
+    write("child", f'extends = "base"\n{said}\n')
+    [point] = expand(load_recipe("grid"))
+    child = load_recipe("child")
+    assert point._replace(name="", path=Path(), parents=(), cell={}) == child._replace(
+        name="", path=Path(), parents=()
+    )
+    assert list(point.cell) == list(axes)
+
+
+def test_another_sdk_in_the_matrix_drops_the_versions(write: Write) -> None:
+    write("sdks", '[toolchain]\nneuronx-cc = "2.1"\n[matrix]\n"toolchain.sdk" = ["2.27"]\n')
+    assert [point.toolchain for point in expand(load_recipe("sdks"))] == [{"sdk": "2.27"}]
+
+
+def test_points_have_names_of_their_own(write: Write) -> None:
+    write(
+        "grid",
+        '[matrix]\n"config.a.top_k" = [1, 2]\n"config.b.top_k" = [1]\n'
+        '"config.context_encoding_buckets" = [[64, 128]]\n"config.c" = ["x", true]\n',
+    )
+    names = [point.name for point in expand(load_recipe("grid"))]
+    buckets = "context_encoding_buckets=[64,128]"
+    assert names[0] == f"grid[config.a.top_k=1,config.b.top_k=1,{buckets},c=x]"
+    assert names[-1] == f"grid[config.a.top_k=2,config.b.top_k=1,{buckets},c=true]"
+    assert len(set(names)) == 4
+    for point in expand(load_recipe("grid")):
+        assert find_cell(point.name) == point
+        assert find_cell(f"./recipes/grid.toml{point.name.removeprefix('grid')}") == point._replace(
+            path=Path("./recipes/grid.toml")
+        )
+
+
+def test_no_such_point(write: Write) -> None:
+    write("grid", '[matrix]\n"config.batch_size" = [1, 4]\n')
+    write("plain", "")
+    with pytest.raises(ConfigError, match="no point") as caught:
+        find_cell("grid[batch_sizes=4]")
+    assert caught.value.legal == ["[batch_size=1]", "[batch_size=4]"]
+    assert "grid[batch_size=4]" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match=r"no \[matrix\]"):
+        find_cell("plain[batch_size=4]")
+    assert find_cell("./model[1]") is None
+    assert find_cell("nosuch[1]") is None

@@ -160,7 +160,6 @@ def test_one_config_in_two_spellings_is_one_key(run: Run, llama: Path, tmp_path:
     [
         '[draft]\nref = "org/draft"\n',
         '[adapters.one]\nref = "org/a"\n',
-        '[matrix]\n"config.batch_size" = [1, 2]\n',
     ],
 )
 def test_a_recipe_table_that_would_be_ignored_is_refused(
@@ -171,6 +170,24 @@ def test_a_recipe_table_that_would_be_ignored_is_refused(
     done = run("build", str(recipe), "--dry-run")
     assert done.code == 5, done.err
     assert table.split("]")[0].lstrip("[").split(".")[0] in done.err
+
+
+def test_a_matrix_is_for_prewarm_and_its_points_for_build(
+    run: Run, llama: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "grid.toml"
+    plain = f'schema = 1\n[model]\nref = "{llama}"\n[config]\nseq_len = 64\n'
+    recipe.write_text(plain + '[matrix]\n"config.batch_size" = [1, 2]\n')
+    (tmp_path / "plain.toml").write_text(plain)
+    refused = run("build", str(recipe), "--dry-run", "--json")
+    assert refused.code == 5
+    error = refused.document["error"]
+    assert "[matrix] of 2 programs" in error["message"]
+    assert f"neuroncompile prewarm {recipe}" in error["hint"]
+    assert error["details"]["legal"] == [f"{recipe}[batch_size=1]", f"{recipe}[batch_size=2]"]
+    named = key(run, f"{recipe}[batch_size=2]")
+    assert named == key(run, str(tmp_path / "plain.toml"), "--batch-size=2")
+    assert named != key(run, f"{recipe}[batch_size=1]")
 
 
 @pytest.mark.parametrize(
