@@ -103,6 +103,11 @@ def make_plan(
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
+    if request.vllm and config.origin("torch_dtype") == "model":
+        notices.append(
+            f"the weights stay {config['torch_dtype']}, as the checkpoint has them; "
+            "vLLM's own dtype auto is float32"
+        )
     warnings = notices + list(
         check_config(
             config,
