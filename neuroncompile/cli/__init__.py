@@ -27,6 +27,7 @@ COMMANDS = {
     "build": "compile a model, or find it compiled",
     "run": "decode text, building first if needed",
     "prewarm": "build all programs that recipes name",
+    "config": "show effective values with their origins, compare two programs",
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",
     "recipes": "list and show recipes",

@@ -45,6 +45,9 @@ def build(
     logical_nc_config: o.Lnc = None,
     optlevel: o.OptLevel = "",
     sets: o.Set = None,
+    overrides: o.Overrides = None,
+    vllm: o.Vllm = False,
+    num_speculative_tokens: o.SpeculativeTokens = None,
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,
     revision: o.Revision = "",
@@ -67,30 +70,9 @@ def build(
     ] = False,
 ) -> int:
     from neuroncompile.pipeline.build_command import build_command
-    from neuroncompile.pipeline.request import BuildRequest
 
     state: State = ctx.obj
-    request = BuildRequest(
-        model=model,
-        target=target or None,
-        flags=o.program_flags(
-            dtype=dtype,
-            batch_size=batch_size,
-            seq_len=seq_len,
-            max_context_length=max_context_length,
-            context_encoding_buckets=context_encoding_buckets,
-            token_generation_buckets=token_generation_buckets,
-            enable_bucketing=enable_bucketing,
-            tensor_parallel_size=tensor_parallel_size,
-            logical_nc_config=logical_nc_config,
-        ),
-        sets=tuple(sets or ()),
-        optlevel=optlevel or None,
-        allow_unknown=allow_unknown,
-        allow_head_padding=allow_head_padding,
-        revision=revision or None,
-        toolchain=toolchain or None,
-    )
+    request = o.build_request(ctx.params)
     settings = state.settings(
         jobs=jobs, toolchain=toolchain or None, tiers=tier, retry_failed=retry_failed
     )

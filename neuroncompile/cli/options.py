@@ -6,9 +6,12 @@ Each maps to NxDI's keyword; aliases are the names vLLM, optimum-neuron and NxDI
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from neuroncompile.pipeline.request import BuildRequest
 
 __all__ = [
     "AllowHeadPadding",
@@ -22,16 +25,20 @@ __all__ = [
     "MaxContextLength",
     "Model",
     "OptLevel",
+    "Overrides",
     "RequireCached",
     "RetryFailed",
     "Revision",
     "SeqLen",
     "Set",
+    "SpeculativeTokens",
     "Target",
     "TensorParallel",
     "Tier",
     "TokenBuckets",
     "ToolchainName",
+    "Vllm",
+    "build_request",
     "program_flags",
 ]
 
@@ -116,6 +123,29 @@ Set = Annotated[
         "--set", metavar="KEY=VALUE", help="Any NxDI keyword, nested with dots; repeatable."
     ),
 ]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--override-neuron-config",
+        metavar="JSON|@FILE",
+        help="NxDI keywords as a JSON object, merged deeply; repeatable.",
+    ),
+]
+Vllm = Annotated[
+    bool,
+    typer.Option(
+        "--vllm", help="Start from vLLM's defaults: 32 sequences of the model's whole length."
+    ),
+]
+SpeculativeTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--num-speculative-tokens",
+        metavar="N",
+        min=1,
+        help="Start from vLLM's defaults for speculation (implies --vllm).",
+    ),
+]
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Pass keywords this version does not know; hashed.")
 ]
@@ -148,6 +178,38 @@ Tier = Annotated[
         help="Also look in s3://BUCKET/PREFIX or file:///PATH; repeatable, nearest first.",
     ),
 ]
+
+
+def build_request(params: Mapping[str, Any]) -> BuildRequest:
+    """The request that a command's parameters make, by the names they have in this module."""
+    from neuroncompile.pipeline.request import BuildRequest
+
+    flags = (
+        "dtype",
+        "batch_size",
+        "seq_len",
+        "max_context_length",
+        "context_encoding_buckets",
+        "token_generation_buckets",
+        "enable_bucketing",
+        "tensor_parallel_size",
+        "logical_nc_config",
+    )
+    speculative = params["num_speculative_tokens"]
+    return BuildRequest(
+        model=params["model"],
+        target=params["target"] or None,
+        flags=program_flags(**{name: params[name] for name in flags}),
+        sets=tuple(params["sets"] or ()),
+        overrides=tuple(params["overrides"] or ()),
+        vllm=params["vllm"] or speculative is not None,
+        num_speculative_tokens=speculative,
+        optlevel=params["optlevel"] or None,
+        allow_unknown=params["allow_unknown"],
+        allow_head_padding=params["allow_head_padding"],
+        revision=params["revision"] or None,
+        toolchain=params["toolchain"] or None,
+    )
 
 
 def program_flags(

@@ -83,6 +83,9 @@ def run(
     logical_nc_config: o.Lnc = None,
     optlevel: o.OptLevel = "",
     sets: o.Set = None,
+    overrides: o.Overrides = None,
+    vllm: o.Vllm = False,
+    num_speculative_tokens: o.SpeculativeTokens = None,
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,
     revision: o.Revision = "",
@@ -92,32 +95,11 @@ def run(
     require_cached: o.RequireCached = False,
     tier: o.Tier = None,
 ) -> int:
-    from neuroncompile.pipeline.request import BuildRequest
     from neuroncompile.pipeline.run_command import RunRequest, run_command
 
     state: State = ctx.obj
     request = RunRequest(
-        build=BuildRequest(
-            model=model,
-            target=target or None,
-            flags=o.program_flags(
-                dtype=dtype,
-                batch_size=batch_size,
-                seq_len=seq_len,
-                max_context_length=max_context_length,
-                context_encoding_buckets=context_encoding_buckets,
-                token_generation_buckets=token_generation_buckets,
-                enable_bucketing=enable_bucketing,
-                tensor_parallel_size=tensor_parallel_size,
-                logical_nc_config=logical_nc_config,
-            ),
-            sets=tuple(sets or ()),
-            optlevel=optlevel or None,
-            allow_unknown=allow_unknown,
-            allow_head_padding=allow_head_padding,
-            revision=revision or None,
-            toolchain=toolchain or None,
-        ),
+        build=o.build_request(ctx.params),
         prompt=prompt,
         prompts_file=prompts or None,
         chat=chat,

@@ -1,4 +1,4 @@
-"""`--set a.b=c`: one assignment as text, to a path and a typed value."""
+"""Values as text: `--set a.b=c`, and a whole table as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from neuroncompile.errors import ConfigError
 
-__all__ = ["parse_assignment", "parse_value"]
+__all__ = ["parse_assignment", "parse_table", "parse_value"]
 
 
 def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
@@ -52,6 +52,45 @@ def parse_value(text: str, *, field: str) -> Any:
             legal="a number, true, false, null, a word, or JSON text, list or object",
             hint=f"quote it for the shell, for example --set '{field}=[128,512]'",
         ) from None
+
+
+def parse_table(text: str, *, option: str) -> dict[str, Any]:
+    """Read a JSON object, or with `@FILE` the one in a file.
+
+    Raises:
+        ConfigError: no such file, no JSON, or no object.
+    """
+    import json
+
+    where = option
+    if text.startswith("@"):
+        where = text[1:]
+        try:
+            with open(where, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigError(
+                f"{option} {text}: cannot be read, {reason}",
+                field=option,
+                value=text,
+                legal="a JSON object, or @FILE with one",
+                hint=f"{option} '{{\"batch_size\": 4}}', or name a file with @",
+            ) from None
+    try:
+        value = json.loads(text, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        value = f"no JSON ({error})"
+    if not isinstance(value, dict):
+        what = value if isinstance(value, str) else f"a JSON {type(value).__name__}"
+        raise ConfigError(
+            f"{where} is {what}; it must be an object",
+            field=option,
+            value=text[:200],
+            legal="a JSON object, or @FILE with one",
+            hint=f"{option} '{{\"batch_size\": 4}}'",
+        )
+    return value
 
 
 def _constant(name: str) -> float:

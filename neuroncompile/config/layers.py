@@ -32,8 +32,10 @@ def resolve_config(
     model: Mapping[str, Any],
     model_dtype: str | None,
     target: Target,
+    base: Mapping[str, tuple[str, Any]] | None = None,
     recipe: Recipe | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
+    overrides: Sequence[Mapping[str, Any]] = (),
     sets: Sequence[str] = (),
     allow_unknown: bool = False,
     environ: Mapping[str, str] | None = None,
@@ -44,7 +46,9 @@ def resolve_config(
         model: normalised Hugging Face config; `model_type` and `max_position_embeddings` count.
         model_dtype: the checkpoint's own dtype, for `torch_dtype` "auto".
         target: what is compiled for; the result's `target` has `logical_nc_config` applied.
+        base: NxDI keyword → (origin, value), other defaults than ours.
         flags: NxDI keyword → (the flag's name, value); a None value was not given.
+        overrides: tables of `--override-neuron-config`, the last one wins.
         sets: `a.b=c` texts, the last one wins.
         allow_unknown: let keywords through that the schema does not know; they are hashed.
         environ: environment to read program-changing variables from; None reads none.
@@ -53,13 +57,20 @@ def resolve_config(
         ConfigError: an unknown keyword, a value of the wrong type or out of range.
     """
     merge = _Merge(fields_of(model.get("model_type")), model.get("model_type"), allow_unknown)
+    for name, (origin, value) in (base or {}).items():
+        merge.add({name: value}, origin)
     if recipe is not None:
         merge.add(recipe.config, f"recipe {recipe.name}")
-    if not target.is_cpu:
-        merge.add_environment(environ or {})
+    if not target.is_cpu and environ:
+        from neuroncompile.config.environment import read_environment
+
+        for name, value, origin in read_environment(environ, target).config:
+            merge.add({name: value}, origin)
     for name, (flag, value) in (flags or {}).items():
         if value is not None:
             merge.add({name: value}, f"flag {flag}", text=True)
+    for table in overrides:
+        merge.add(table, "--override-neuron-config")
     for text in sets:
         path, value = parse_assignment(text)
         for name in reversed(path):
@@ -82,14 +93,6 @@ class _Merge:
 
     def add(self, layer: Mapping[str, Any], origin: str, *, text: bool = False) -> None:
         self._add(self.tree, layer, self.fields, self.owner, "", origin, text)
-
-    def add_environment(self, environ: Mapping[str, str]) -> None:
-        # The older name first: where both are set the newer one wins, as in NxDI.
-        for variable in ("NEURON_RT_VIRTUAL_CORE_SIZE", "NEURON_LOGICAL_NC_CONFIG"):
-            text = environ.get(variable, "").strip()
-            if text:
-                value: Any = int(text) if text.isdigit() else text
-                self.add({"logical_nc_config": value}, f"environment {variable}")
 
     def _add(
         self,

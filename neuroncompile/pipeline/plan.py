@@ -90,17 +90,25 @@ def make_plan(
     model = _model(request, recipe, settings, progress, before_download, from_facts)
     architecture = architecture_of(model.config)
     normal = normalise(model.config)
+    overrides, notices = _overrides(request)
     config = resolve_config(
         model=normal,
         model_dtype=model.dtype,
         target=target,
+        base=_base(request, target, normal.get("max_position_embeddings")),
         recipe=recipe,
         flags=request.flags,
+        overrides=overrides,
         sets=request.sets,
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
-    warnings = list(
+    if request.vllm and config.origin("torch_dtype") == "model":
+        notices.append(
+            f"the weights stay {config['torch_dtype']}, as the checkpoint has them; "
+            "vLLM's own dtype auto is float32"
+        )
+    warnings = notices + list(
         check_config(
             config,
             model=normal,
@@ -120,7 +128,7 @@ def make_plan(
         backend=backend.name,
         model={**normal, "architectures": [architecture.name]},
         neuron=config.plain(),
-        compiler={"args": _compiler_args(backend.name), "env": {}},
+        compiler={"args": _compiler_args(backend.name), "env": _compiler_env(target)},
         optlevel=optlevel,
         target=config.target.spec(),
         toolchain=toolchain.spec(),
@@ -150,13 +158,49 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
         model={},
         model_dtype=None,
         target=target,
+        base=_base(request, target, None),
         recipe=recipe,
         flags=request.flags,
+        overrides=_overrides(request)[0],
         sets=request.sets,
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
     _optlevel(backend_for(target.platform), request.optlevel)
+
+
+def _base(
+    request: BuildRequest, target: Target, positions: Any
+) -> dict[str, tuple[str, Any]] | None:
+    if not request.vllm:
+        return None
+    from neuroncompile.config.vllm import vllm_layer
+
+    layer = vllm_layer(
+        target,
+        positions=positions if isinstance(positions, int) else None,
+        speculative_tokens=request.num_speculative_tokens,
+    )
+    origins = {
+        "speculation_length": "flag --num-speculative-tokens",
+        "seq_len": f"vLLM default, the model's {positions} positions",
+    }
+    return {name: (origins.get(name, "vLLM default"), value) for name, value in layer.items()}
+
+
+def _overrides(request: BuildRequest) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tables of `--override-neuron-config`, and a line for what is read differently."""
+    if not request.overrides:
+        return [], []
+    from neuroncompile.config.assignments import parse_table
+    from neuroncompile.config.vllm import override_layer
+
+    tables, notices = [], []
+    for text in request.overrides:
+        table, notice = override_layer(parse_table(text, option="--override-neuron-config"))
+        tables.append(table)
+        notices += [notice] if notice else []
+    return tables, notices
 
 
 def recipe_of(reference: str) -> Recipe | None:
@@ -269,6 +313,15 @@ def _compiler_args(backend: str) -> list[str]:
     from neuroncompile.keys import compiler_flags
 
     return compiler_flags(flags)
+
+
+def _compiler_env(target: Target) -> dict[str, str]:
+    """Variables that the compiler's process is given, since they change what it makes."""
+    if target.is_cpu:
+        return {}
+    from neuroncompile.config.environment import read_environment
+
+    return dict(read_environment(os.environ, target).variables)
 
 
 def _optlevel(backend: Backend, asked: str | None) -> str | None:

@@ -16,6 +16,9 @@ class BuildRequest(NamedTuple):
         target: target text, or None for the recipe's, else cpu.
         flags: NxDI keyword → (flag's name, value) for what was given outright.
         sets: `a.b=c` texts, applied last.
+        overrides: `--override-neuron-config` texts: JSON objects, or @FILE.
+        vllm: start from vLLM's defaults instead of ours.
+        num_speculative_tokens: with `vllm`, from its defaults for speculation.
         optlevel: "1", "2", … or None for the backend's default.
         allow_unknown: let keywords through that the schema does not know.
         allow_head_padding: consent to attention heads of zeros where tp does not divide them.
@@ -27,6 +30,9 @@ class BuildRequest(NamedTuple):
     target: str | None = None
     flags: Mapping[str, tuple[str, Any]] = {}
     sets: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    vllm: bool = False
+    num_speculative_tokens: int | None = None
     optlevel: str | None = None
     allow_unknown: bool = False
     allow_head_padding: bool = False

@@ -1,0 +1,191 @@
+"""`config show` and `config diff`, vLLM's names and the environment, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+RECIPE = """
+schema = 1
+[model]
+ref = "example/llama"
+[model.facts]
+architectures = ["LlamaForCausalLM"]
+model_type = "llama"
+dtype = "bfloat16"
+hidden_size = 4096
+intermediate_size = 14336
+num_hidden_layers = 32
+num_attention_heads = 32
+num_key_value_heads = 8
+vocab_size = 128256
+max_position_embeddings = 8192
+rms_norm_eps = 1e-5
+[target]
+platform = "trn2"
+[toolchain]
+sdk = "2.29"
+[config]
+tp_degree = 8
+"""
+
+Show = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "llama.toml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+@pytest.fixture
+def show(run: Run, recipe: str) -> Show:
+    """The result of `config show`, its rows as name → (value, origin)."""
+
+    def shown(*options: str, **env: str) -> dict[str, Any]:
+        done = run("config", "show", recipe, *options, "--json", **env)
+        assert done.code == 0, done.err
+        result: dict[str, Any] = done.document["result"]
+        result["rows"] = {row["name"]: (row["value"], row["origin"]) for row in result["config"]}
+        result["warnings"] = done.document["warnings"]
+        return result
+
+    return shown
+
+
+def test_every_value_has_an_origin(show: Show) -> None:
+    rows = show("--batch-size=4", "--set", "on_device_sampling_config.top_k=1")["rows"]
+    assert rows["batch_size"] == (4, "flag --batch-size")
+    assert rows["tp_degree"] == (8, "recipe llama")
+    assert rows["torch_dtype"] == ("bfloat16", "model")
+    assert rows["seq_len"] == (4096, "default, min(max positions 8192, 4096)")
+    assert rows["on_device_sampling_config.top_k"] == (1, "--set")
+
+
+def test_changed_leaves_defaults_out(show: Show) -> None:
+    rows = show("--changed")["rows"]
+    assert set(rows) == {"tp_degree", "torch_dtype"}
+
+
+def test_flags_sets_and_json_give_one_key(show: Show, tmp_path: Path) -> None:
+    table = {"batch_size": 4, "on_device_sampling_config": {"dynamic": True}}
+    (tmp_path / "o.json").write_text(json.dumps(table))
+    keys = {
+        show("--batch-size=4", "--set=on_device_sampling_config.dynamic=true")["key"],
+        show("--set=batch_size=4", "--set=on_device_sampling_config.dynamic=true")["key"],
+        show("--override-neuron-config", json.dumps(table))["key"],
+        show("--override_neuron_config", f"@{tmp_path}/o.json")["key"],
+    }
+    assert len(keys) == 1
+
+
+def test_a_nested_override_keeps_its_siblings(show: Show) -> None:
+    first = '{"on_device_sampling_config": {"dynamic": true, "global_topk": 64}}'
+    rows = show(
+        "--override-neuron-config", first, "--set=on_device_sampling_config.global_topk=32"
+    )["rows"]
+    assert rows["on_device_sampling_config.dynamic"] == (True, "--override-neuron-config")
+    assert rows["on_device_sampling_config.global_topk"] == (32, "--set")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"batch_size": "4"}', "batch_size is '4'"),
+        ('{"seqlen": 4096}', "seqlen is no keyword"),
+        ('{"context_encoding_buckets": "128, ,512"}', "context_encoding_buckets"),
+        ("[1]", "it must be an object"),
+        ("{", "no JSON"),
+        ("@/nowhere.json", "cannot be read"),
+    ],
+)
+def test_a_wrong_override_is_exit_5(run: Run, recipe: str, text: str, message: str) -> None:
+    done = run("config", "show", recipe, "--override-neuron-config", text)
+    assert done.code == 5
+    assert message in done.err
+
+
+def test_vllm_defaults_stand_below_recipe_and_flags(show: Show) -> None:
+    shown = show("--vllm", "--max-num-seqs=16")
+    rows = shown["rows"]
+    assert rows["batch_size"] == (16, "flag --batch-size")
+    assert rows["seq_len"] == (8192, "vLLM default, the model's 8192 positions")
+    assert rows["tp_degree"] == (8, "recipe llama")
+    assert rows["sequence_parallel_enabled"] == (True, "vLLM default")
+    assert rows["on_device_sampling_config.dynamic"] == (True, "vLLM default")
+    assert any("float32" in warning for warning in shown["warnings"])
+
+
+def test_without_it_the_defaults_are_ours(show: Show) -> None:
+    rows = show()["rows"]
+    assert rows["batch_size"] == (1, "default")
+    assert "sequence_parallel_enabled" not in rows
+
+
+def test_a_program_variable_enters_the_key(show: Show) -> None:
+    plain, set_ = show(), show(NEURON_FUSE_SOFTMAX="1")
+    assert set_["compiler"]["env"] == {"NEURON_FUSE_SOFTMAX": "1"}
+    assert set_["key"] != plain["key"]
+
+
+def test_flags_of_the_compiler_count_however_they_are_spelt(show: Show) -> None:
+    plain = show()["key"]
+    one = show(NEURON_CC_FLAGS="-O1 --auto-cast none")["key"]
+    assert one != plain
+    assert one == show(NEURON_CC_FLAGS="  --auto-cast=none   -O1")["key"]
+    assert plain == show(NEURON_CC_FLAGS="--cache_dir=/x --log_level INFO")["key"]
+    assert plain == show(NEURON_CC_FLAGS="--retry_failed_compilation")["key"]
+
+
+def test_a_variable_nobody_knows_is_exit_5_for_neuron_only(run: Run, recipe: str) -> None:
+    done = run("config", "show", recipe, NXD_NEW_THING="1")
+    assert done.code == 5
+    assert "NXD_NEW_THING" in done.err
+    assert run("config", "show", recipe, "--target=cpu", "--tp=1", NXD_NEW_THING="1").code == 0
+
+
+def test_diff_tells_what_changes_the_key(run: Run, recipe: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    text = RECIPE.replace("tp_degree = 8", "tp_degree = 16\nskip_warmup = true")
+    other.write_text(text.replace("rms_norm_eps", "bos_token_id = 7\nrms_norm_eps"))
+    result = run("config", "diff", recipe, str(other), "--json").document["result"]
+    assert not result["same_key"]
+    told = {row["field"]: row["changes_key"] for row in result["differences"]}
+    assert told == {
+        "neuron.tp_degree": True,
+        "neuron.skip_warmup": False,
+        "model.bos_token_id": False,
+    }
+    [warmup] = [row for row in result["differences"] if row["field"] == "neuron.skip_warmup"]
+    assert warmup["reason"]
+    assert warmup["proof"]
+    shown = run("config", "diff", recipe, str(other)).out
+    assert "no: starts a sequence on the host" in shown
+
+
+def test_diff_with_an_artifact_and_its_spec(
+    run: Run, llama: Path, store_root: Path, built_key: str, tmp_path: Path
+) -> None:
+    where = ("--store", str(store_root))
+    spec = run("store", "show", built_key, *where, "--json").out
+    (tmp_path / "spec.json").write_text(spec)
+    one = run("config", "diff", built_key[:12], f"{tmp_path}/spec.json", *where, "--json")
+    assert one.document["result"]["same_key"], one.err
+    result = run("config", "diff", built_key, str(llama), *where, "--json").document["result"]
+    told = {row["field"] for row in result["differences"] if not row["follows"]}
+    assert "neuron.seq_len" in told
+    assert result["left"]["key"] == built_key
+
+
+def test_a_file_that_is_no_spec_is_exit_5(run: Run, recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    done = run("config", "diff", recipe, f"{tmp_path}/x.json")
+    assert done.code == 5
+    assert "neuroncompile store show" in done.err
