@@ -1,7 +1,8 @@
 """The model families, by the class names and `model_type`s of their Hugging Face configs.
 
-Every family names NxD Inference's class, as listed in its `utils/constants.py` (0.9.0); the
-class is only ever imported in a Neuron toolchain. The cpu target runs the families marked so.
+Every family names NxD Inference's class, as listed in its `utils/constants.py`, and the release
+that first listed it (tags 0.1 to 0.7 and release commits 0.8 and 0.9 of the public repository);
+the class is only ever imported in a Neuron toolchain. The cpu target runs the families marked so.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ class Architecture(NamedTuple):
     Attributes:
         name: class name in `architectures` of config.json.
         family: our name, which is NxDI's.
-        nxdi: NxD Inference's "module:Class".
+        nxdi: NxD Inference's "module:Class", or the user's own.
         cpu: whether the cpu target runs it.
         model_types: legal `model_type`s; the first is the usual one.
+        since: first NxDI release whose `MODEL_TYPES` lists the family; "" for a user's class.
     """
 
     name: str
@@ -30,13 +32,40 @@ class Architecture(NamedTuple):
     nxdi: str
     cpu: bool
     model_types: tuple[str, ...]
+    since: str = ""
+
+    @property
+    def text_only(self) -> bool:
+        """Whether there is nothing around the language model: no vision tower, no parts."""
+        return self.name.endswith("ForCausalLM") and self.family != "dbrx"
+
+
+SINCE = {
+    "llama": "0.1",
+    "mixtral": "0.1",
+    "dbrx": "0.1",
+    "mllama": "0.1",
+    "llama4": "0.5",
+    "qwen2": "0.5",
+    "qwen3": "0.5",
+    "qwen3_moe": "0.6",
+    "gpt_oss": "0.7",
+    "pixtral": "0.8",
+    "qwen2_vl": "0.8",
+    "qwen3_vl": "0.8",
+    "gemma3": "0.9",
+    "mistral": "0.9",  # before that, its users ran it as llama
+}
+"""Family → first NxDI release that lists it. All are still listed in 0.9, the last with public
+source."""
 
 
 def _architecture(
     name: str, family: str, nxdi: str, *model_types: str, cpu: bool = False
 ) -> Architecture:
     module = f"neuronx_distributed_inference.models.{family}.modeling_{family}"
-    return Architecture(name, family, f"{module}:{nxdi}", cpu, model_types or (family,))
+    types = model_types or (family,)
+    return Architecture(name, family, f"{module}:{nxdi}", cpu, types, SINCE[family])
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -115,7 +144,10 @@ def _unsupported(message: str, name: str | None) -> ModelError:
     near = None
     if name is not None:
         near = nearest(name, [*ARCHITECTURES, *families])
-    hint = f"supported families: {', '.join(families)}"
+    hint = (
+        f"supported families: {', '.join(families)} (`neuroncompile models ls`); a class of your "
+        "own for a Neuron target: --model-class"
+    )
     if near is not None:
         hint = f"the nearest supported one is {near}; {hint}"
     return ModelError(message, hint=hint, details={"supported": families, "nearest": near})
