@@ -49,6 +49,9 @@ def build(
     allow_head_padding: o.AllowHeadPadding = False,
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
+    model_class: o.ModelClass = "",
+    draft_model: o.DraftModel = "",
+    adapter: o.Adapter = None,
     jobs: o.Jobs = None,
     retry_failed: o.RetryFailed = False,
     require_cached: o.RequireCached = False,
@@ -90,6 +93,9 @@ def build(
         allow_head_padding=allow_head_padding,
         revision=revision or None,
         toolchain=toolchain or None,
+        model_class=model_class or None,
+        draft=draft_model or None,
+        adapters=tuple(adapter or ()),
     )
     settings = state.settings(
         jobs=jobs, toolchain=toolchain or None, tiers=tier, retry_failed=retry_failed

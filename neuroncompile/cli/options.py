@@ -11,16 +11,19 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "Adapter",
     "AllowHeadPadding",
     "AllowUnknown",
     "BatchSize",
     "ContextBuckets",
+    "DraftModel",
     "Dtype",
     "EnableBucketing",
     "Jobs",
     "Lnc",
     "MaxContextLength",
     "Model",
+    "ModelClass",
     "OptLevel",
     "RequireCached",
     "RetryFailed",
@@ -126,6 +129,31 @@ AllowHeadPadding = Annotated[
 Revision = Annotated[str, typer.Option("--revision", help="Branch, tag or commit of a hub model.")]
 ToolchainName = Annotated[
     str, typer.Option("--toolchain", metavar="NAME|FILE", help="Frozen toolchain to compile with.")
+]
+ModelClass = Annotated[
+    str,
+    typer.Option(
+        "--model-class",
+        metavar="SOURCE:CLASS",
+        help="Your own NxDI class: ./file.py:Class or module:Class (Neuron targets).",
+    ),
+]
+DraftModel = Annotated[
+    str,
+    typer.Option(
+        "--draft-model",
+        "--draft-model-path",
+        metavar="REF[@REV]",
+        help="Draft for speculation in the same program, or 'self' (Neuron targets).",
+    ),
+]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--adapter",
+        metavar="NAME=REF",
+        help="LoRA adapter to make room for; repeatable (Neuron targets).",
+    ),
 ]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Compilers at once  [default: one per core]")

@@ -28,6 +28,7 @@ class Recipe(NamedTuple):
         draft: `[draft]`, like `[model]` plus `config`.
         adapters: `[adapters.NAME]`.
         golden: `[golden]`, prompts and answers that `verify` compares.
+        model_class: `[model] class`, "PATH_OR_MODULE:Class"; a path is relative to the file.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Recipe(NamedTuple):
     draft: Mapping[str, Any]
     adapters: Mapping[str, Mapping[str, Any]]
     golden: Mapping[str, Any]
+    model_class: str | None = None
 
     @property
     def target(self) -> Target | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuroncompile.backends import Backend, backend_for
 from neuroncompile.config import NeuronConfig, Recipe, Toolchain
@@ -17,6 +17,12 @@ from neuroncompile.hardware.targets import Target, parse_target
 from neuroncompile.models import PinnedModel, Progress
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import Settings
+
+if TYPE_CHECKING:
+    from neuroncompile.models.adapter import PinnedAdapter
+    from neuroncompile.models.custom import CustomClass
+    from neuroncompile.models.families import Architecture
+    from neuroncompile.pipeline.companions import Draft
 
 __all__ = ["Plan", "make_plan", "recipe_of", "target_of"]
 
@@ -37,6 +43,9 @@ class Plan(NamedTuple):
         spec: the compile spec.
         key: SHA-256 of the spec's canonical bytes, 64 hex digits.
         warnings: what a user should know before building.
+        draft: the pinned draft, where the program has one; `model` itself where it is its own.
+        adapters: name → pinned LoRA adapter.
+        custom: the class the user brings.
     """
 
     request: BuildRequest
@@ -51,6 +60,9 @@ class Plan(NamedTuple):
     spec: Mapping[str, Any]
     key: str
     warnings: tuple[str, ...] = ()
+    draft: PinnedModel | None = None
+    adapters: Mapping[str, PinnedAdapter] = {}
+    custom: CustomClass | None = None
 
 
 def make_plan(
@@ -76,9 +88,10 @@ def make_plan(
         ConfigError: a refused value or combination.
         ToolchainError: no toolchain names the compiler.
     """
-    from neuroncompile.config import check_config, resolve_config
+    from neuroncompile.config import check_config
     from neuroncompile.keys import compile_spec, spec_key
-    from neuroncompile.models.architecture import architecture_of, normalise
+    from neuroncompile.models.architecture import normalise
+    from neuroncompile.models.rope import check_rope
 
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
@@ -87,19 +100,14 @@ def make_plan(
         backend.preflight()
     toolchain = _toolchain(backend, request, settings, recipe)
     _early(request, recipe, target)
-    model = _model(request, recipe, settings, progress, before_download, from_facts)
-    architecture = architecture_of(model.config)
-    normal = normalise(model.config)
-    config = resolve_config(
-        model=normal,
-        model_dtype=model.dtype,
-        target=target,
-        recipe=recipe,
-        flags=request.flags,
-        sets=request.sets,
-        allow_unknown=request.allow_unknown,
-        environ=os.environ,
-    )
+    fetching = _Fetching(settings, progress, before_download, from_facts)
+    custom = _custom(request, recipe)
+    model = _model(request, recipe, fetching)
+    architecture = _architecture(model, custom)
+    normal = normalise(model.config, architecture)
+    named = {**normal, "architectures": [architecture.name]}
+    check_rope(normal, None if target.is_cpu or custom is not None else architecture.family)
+    config, adapters = _config(request, recipe, target, model, normal, fetching)
     warnings = list(
         check_config(
             config,
@@ -110,6 +118,9 @@ def make_plan(
         )
     )
     backend.check(config.plain(), model.config)
+    draft = _draft(request, recipe, model, named, config, fetching)
+    if draft is not None and draft.warning:
+        warnings.append(draft.warning)
     if model.source == "facts":
         warnings.append(
             "the key is computed from the recipe's facts; a field of the model's own config.json "
@@ -118,13 +129,14 @@ def make_plan(
     optlevel = _optlevel(backend, request.optlevel)
     spec = compile_spec(
         backend=backend.name,
-        model={**normal, "architectures": [architecture.name]},
+        model=named if custom is None else {**named, "class": custom.spec()},
         neuron=config.plain(),
         compiler={"args": _compiler_args(backend.name), "env": {}},
         optlevel=optlevel,
         target=config.target.spec(),
         toolchain=toolchain.spec(),
         fused_speculation=bool(config.get("enable_fused_speculation")),
+        draft=draft.spec if draft is not None else None,
     )
     return Plan(
         request=request,
@@ -139,16 +151,122 @@ def make_plan(
         spec=spec,
         key=spec_key(spec),
         warnings=tuple(warnings),
+        draft=draft.model if draft is not None else None,
+        adapters=adapters,
+        custom=custom,
+    )
+
+
+class _Fetching(NamedTuple):
+    """How models are had; fields as `make_plan`'s arguments."""
+
+    settings: Settings
+    progress: Progress | None
+    before_download: Callable[[], None] | None
+    from_facts: bool
+
+
+def _companions(request: BuildRequest, recipe: Recipe | None) -> bool:
+    return request.has_companions or (
+        recipe is not None and bool(recipe.draft or recipe.adapters or recipe.model_class)
+    )
+
+
+def _custom(request: BuildRequest, recipe: Recipe | None) -> CustomClass | None:
+    if not _companions(request, recipe):
+        return None
+    from neuroncompile.pipeline.companions import custom_class
+
+    return custom_class(request, recipe)
+
+
+def _architecture(model: PinnedModel, custom: CustomClass | None) -> Architecture:
+    from neuroncompile.models.architecture import architecture_of
+
+    if custom is None:
+        return architecture_of(model.config)
+    from neuroncompile.models.custom import custom_architecture
+
+    return custom_architecture(model.config, custom)
+
+
+def _config(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    target: Target,
+    model: PinnedModel,
+    normal: Mapping[str, Any],
+    fetching: _Fetching,
+) -> tuple[NeuronConfig, Mapping[str, PinnedAdapter]]:
+    """The effective config, with what adapters say about it, and the adapters."""
+    config = _resolved(request, recipe, target, model=normal, model_dtype=model.dtype)
+    if not request.adapters and (recipe is None or not recipe.adapters):
+        return config, {}
+    from neuroncompile.pipeline.companions import adapter_flags, adapters_of, check_adapters
+
+    adapters = adapters_of(
+        request,
+        recipe,
+        fetching.settings,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
+    )
+    more = {**adapter_flags(adapters, config), **request.flags}
+    config = _resolved(
+        request._replace(flags=more), recipe, target, model=normal, model_dtype=model.dtype
+    )
+    check_adapters(adapters, config)
+    return config, adapters
+
+
+def _draft(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    model: PinnedModel,
+    named: Mapping[str, Any],
+    config: NeuronConfig,
+    fetching: _Fetching,
+) -> Draft | None:
+    if not request.draft and (recipe is None or not recipe.draft):
+        return None
+    from neuroncompile.pipeline.companions import draft_of
+
+    return draft_of(
+        request,
+        recipe,
+        model,
+        named,
+        config,
+        fetching.settings,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
+        from_facts=fetching.from_facts,
     )
 
 
 def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None:
     """Refuse a misspelt keyword or an illegal value before a model is looked for."""
+    if target.is_cpu and _companions(request, recipe):
+        from neuroncompile.pipeline.companions import refuse_on_cpu
+
+        refuse_on_cpu(request, recipe)
+    _resolved(request, recipe, target, model={}, model_dtype=None)
+    _optlevel(backend_for(target.platform), request.optlevel)
+
+
+def _resolved(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    target: Target,
+    *,
+    model: Mapping[str, Any],
+    model_dtype: str | None,
+) -> NeuronConfig:
     from neuroncompile.config import resolve_config
 
-    resolve_config(
-        model={},
-        model_dtype=None,
+    return resolve_config(
+        model=model,
+        model_dtype=model_dtype,
         target=target,
         recipe=recipe,
         flags=request.flags,
@@ -156,7 +274,6 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
         allow_unknown=request.allow_unknown,
         environ=os.environ,
     )
-    _optlevel(backend_for(target.platform), request.optlevel)
 
 
 def recipe_of(reference: str) -> Recipe | None:
@@ -173,20 +290,15 @@ def recipe_of(reference: str) -> Recipe | None:
     if not is_recipe and find_recipe(reference) is None:
         return None
     recipe = load_recipe(reference)  # names the nearest recipe when there is none
-    for table, meaning in (
-        ("draft", "speculation with a draft model"),
-        ("adapters", "LoRA adapters"),
-        ("matrix", "building several programs at once"),
-    ):
-        if getattr(recipe, table):
-            raise ConfigError(
-                f"recipe {recipe.name} has a [{table}] table, and {meaning} is not part of this "
-                "version",
-                field=table,
-                value=sorted(getattr(recipe, table)),
-                legal="none",
-                hint=f"leave [{table}] out of {recipe.path}",
-            )
+    if recipe.matrix:
+        raise ConfigError(
+            f"recipe {recipe.name} has a [matrix] table, and building several programs at once is "
+            "not part of this version",
+            field="matrix",
+            value=sorted(recipe.matrix),
+            legal="none",
+            hint=f"leave [matrix] out of {recipe.path}",
+        )
     return recipe
 
 
@@ -213,16 +325,10 @@ def _toolchain(
     )
 
 
-def _model(
-    request: BuildRequest,
-    recipe: Recipe | None,
-    settings: Settings,
-    progress: Progress | None,
-    before_download: Callable[[], None] | None,
-    from_facts: bool,
-) -> PinnedModel:
+def _model(request: BuildRequest, recipe: Recipe | None, fetching: _Fetching) -> PinnedModel:
     from neuroncompile import models
 
+    settings = fetching.settings
     reference, revision, digests = request.model, request.revision, None
     if recipe is not None:
         if recipe.model_ref is None:
@@ -234,7 +340,7 @@ def _model(
         reference = recipe.model_ref
         revision = revision or recipe.revision
         digests = recipe.digests or None
-        if from_facts and recipe.facts:
+        if fetching.from_facts and recipe.facts:
             found = models.cached(reference, settings, digests=digests, revision=revision)
             return found or models.from_facts(recipe.facts, recipe.name)
     return models.resolve(
@@ -242,8 +348,8 @@ def _model(
         settings,
         digests=digests,
         revision=revision,
-        progress=progress,
-        before_download=before_download,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
     )
 
 
