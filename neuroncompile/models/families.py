@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from neuroncompile.errors import ModelError, nearest
+from neuroncompile.errors import ConfigError, ModelError, nearest
 
-__all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
+__all__ = ["ARCHITECTURES", "Architecture", "architecture_of", "check_release"]
 
 
 class Architecture(NamedTuple):
@@ -54,7 +54,7 @@ SINCE = {
     "qwen2_vl": "0.8",
     "qwen3_vl": "0.8",
     "gemma3": "0.9",
-    "mistral": "0.9",  # before that, its users ran it as llama
+    "mistral": "0.9",
 }
 """Family → first NxDI release that lists it. All are still listed in 0.9, the last with public
 source."""
@@ -128,6 +128,31 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
             details={"architectures": list(names), "model_type": model_type},
         )
     return found
+
+
+def check_release(architecture: Architecture, version: str | None) -> None:
+    """Refuse a family that this NxDI does not have yet.
+
+    Args:
+        version: of neuronx-distributed-inference, "0.8.16251"; None or one that cannot be read
+            is not judged.
+
+    Raises:
+        ConfigError: with the first release that lists the family.
+    """
+    numbers = (version or "").split(".")[:2]
+    if not architecture.since or len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+        return
+    first = architecture.since.split(".")
+    if [int(n) for n in numbers] < [int(n) for n in first]:
+        raise ConfigError(
+            f"{architecture.family} is in NxD Inference from {architecture.since} on, and the "
+            f"toolchain has {version}",
+            field="toolchain.neuronx-distributed-inference",
+            value=version,
+            legal=f"at least {architecture.since}",
+            hint="name a newer SDK with --toolchain, or a class of your own with --model-class",
+        )
 
 
 def _by_model_type(model_type: object) -> Architecture:

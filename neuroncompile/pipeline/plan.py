@@ -91,6 +91,7 @@ def make_plan(
     from neuroncompile.config import check_config
     from neuroncompile.keys import compile_spec, spec_key
     from neuroncompile.models.architecture import normalise
+    from neuroncompile.models.families import check_release
     from neuroncompile.models.rope import check_rope
 
     recipe = recipe_of(request.model)
@@ -106,6 +107,8 @@ def make_plan(
     architecture = _architecture(model, custom)
     normal = normalise(model.config, architecture)
     named = {**normal, "architectures": [architecture.name]}
+    if not target.is_cpu and custom is None:
+        check_release(architecture, toolchain.packages.get("neuronx-distributed-inference"))
     check_rope(normal, None if target.is_cpu or custom is not None else architecture.family)
     config, adapters = _config(request, recipe, target, model, normal, fetching)
     warnings = list(
