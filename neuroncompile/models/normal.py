@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from neuroncompile.models.defaults import DEFAULTS, EXPERTS, NULLABLE
-from neuroncompile.models.families import Architecture, architecture_of
-from neuroncompile.models.rope import normal_rope
+from neuroncompile.errors import ModelError
+from neuroncompile.models.families import (
+    DEFAULTS,
+    EXPERTS,
+    NULLABLE,
+    THETA,
+    YARN,
+    Architecture,
+    architecture_of,
+)
 
 __all__ = ["DEFAULTS", "config_dtype", "normalise"]
 
+_ORIGINAL = "original_max_position_embeddings"
 _PARTS = ("text_config", "llm_config", "language_config", "vision_config", "attn_config")
 
 
@@ -59,7 +67,7 @@ def normalise(
     _heads(result)
     if known is not None:
         _layers(result, str(text))
-    normal_rope(result, None if known is None else str(text))
+    _rope(result, None if known is None else str(text))
     return {
         name: value
         for name, value in result.items()
@@ -157,5 +165,80 @@ def _llama4(result: dict[str, Any], layers: range) -> None:
         ]
 
 
+def _rope(result: dict[str, Any], family: str | None) -> None:
+    """Bring a config's rotary fields into `rope_parameters`, in place.
+
+    Args:
+        family: whose defaults are filled in; None fills in none.
+    """
+    scaling, parameters = result.pop("rope_scaling", None), result.pop("rope_parameters", None)
+    theta = result.pop("rope_theta", None)
+    rope = scaling or parameters or {}
+    if not isinstance(rope, Mapping):
+        raise _malformed_rope("rope_scaling" if scaling else "rope_parameters", rope)
+    rope = {name: value for name, value in rope.items() if value is not None}
+    if family == "gemma3":
+        local = result.pop("rope_local_base_freq", None)
+        result["rope_parameters"] = _by_layer(rope, theta, local)
+        return
+    if rope and all(isinstance(value, Mapping) for value in rope.values()):
+        result["rope_parameters"] = rope  # one set for each kind of layer
+        if theta is not None:
+            result["rope_theta"] = theta
+        return
+    if not rope and theta is None and family not in DEFAULTS:
+        return
+    if not rope and family == "gpt_oss":
+        rope = dict(YARN)
+    _name_kind(rope, family)
+    if theta is None and family in DEFAULTS:
+        theta = THETA.get(str(family), 10_000.0)
+    if theta is not None:
+        rope.setdefault("rope_theta", theta)
+    partial = result.pop("partial_rotary_factor", None)
+    if partial is not None:
+        rope.setdefault("partial_rotary_factor", partial)
+    if rope["rope_type"] in ("yarn", "longrope", "llama3"):
+        outer = result.get(_ORIGINAL)
+        if _ORIGINAL not in rope and outer is not None:
+            rope[_ORIGINAL] = outer
+        if rope.get(_ORIGINAL) == outer:
+            result.pop(_ORIGINAL, None)
+    result["rope_parameters"] = rope
+
+
+def _name_kind(rope: dict[str, Any], family: str | None) -> None:
+    kind = rope.pop("type", None)
+    rope.setdefault("rope_type", kind or "default")
+    if rope["rope_type"] == "mrope" or (family == "qwen2_vl" and kind == "mrope"):
+        rope["rope_type"] = "default"  # the sections say the rest
+    if rope["rope_type"] == "su":
+        rope["rope_type"] = "longrope"  # its name before it had one
+
+
+def _by_layer(rope: dict[str, Any], theta: Any, local: Any) -> dict[str, Any]:
+    """Gemma 3's two sets; `rope_scaling` is of the layers that see everything."""
+    nested = bool(rope) and all(isinstance(value, Mapping) for value in rope.values())
+    sets: dict[str, dict[str, Any]] = {}
+    for layer, base in (
+        ("full_attention", theta or 1_000_000.0),
+        ("sliding_attention", local or 10_000.0),
+    ):
+        own = rope.get(layer, {}) if nested else rope if layer == "full_attention" else {}
+        found = {name: value for name, value in own.items() if value is not None}
+        _name_kind(found, None)
+        found.setdefault("rope_theta", base)
+        sets[layer] = found
+    return sets
+
+
 def _is_size(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and value > 0 and value % 1 == 0
+
+
+def _malformed_rope(field: str, value: object) -> ModelError:
+    return ModelError(
+        f"{field} in config.json is {type(value).__name__}, not an object",
+        hint="take the config.json of the model's own repository",
+        details={"field": field, "value": repr(value)[:200]},
+    )

@@ -1,8 +1,7 @@
-"""Rotary position embeddings in config.json: one spelling, and forms that mean nothing refused.
+"""Rotary position embeddings that mean nothing, or that a Neuron class would not compute.
 
-transformers 4 wrote `rope_theta` beside `rope_scaling` with `type` or `rope_type` in it, 5 writes
-one `rope_parameters`; Gemma 3 has a set for each kind of layer. A form that some class would
-ignore or misread gives answers that are right for short prompts and garbage for long ones.
+A form that some class ignores or misreads gives answers that are right for short prompts and
+garbage for long ones. What the cpu target computes is in `shape`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroncompile.errors import ConfigError, ModelError
-from neuroncompile.models.defaults import DEFAULTS, THETA, YARN
+from neuroncompile.errors import ConfigError
 
-__all__ = ["check_rope", "normal_rope"]
+__all__ = ["check_rope"]
 
 _ORIGINAL = "original_max_position_embeddings"
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", _ORIGINAL)
@@ -45,73 +43,6 @@ _NEURON: dict[str, tuple[str, ...]] = {
 
 Its Llama hands unknown kinds to transformers' own class, and its Gemma 3 has fixed numbers.
 """
-
-
-def normal_rope(result: dict[str, Any], family: str | None) -> None:
-    """Bring a config's rotary fields into `rope_parameters`, in place.
-
-    Args:
-        family: whose defaults are filled in; None fills in none.
-    """
-    scaling, parameters = result.pop("rope_scaling", None), result.pop("rope_parameters", None)
-    theta = result.pop("rope_theta", None)
-    rope = scaling or parameters or {}
-    if not isinstance(rope, Mapping):
-        raise _malformed("rope_scaling" if scaling else "rope_parameters", rope)
-    rope = {name: value for name, value in rope.items() if value is not None}
-    if family == "gemma3":
-        local = result.pop("rope_local_base_freq", None)
-        result["rope_parameters"] = _by_layer(rope, theta, local)
-        return
-    if rope and all(isinstance(value, Mapping) for value in rope.values()):
-        result["rope_parameters"] = rope  # one set for each kind of layer
-        if theta is not None:
-            result["rope_theta"] = theta
-        return
-    if not rope and theta is None and family not in DEFAULTS:
-        return
-    if not rope and family == "gpt_oss":
-        rope = dict(YARN)
-    _name_kind(rope, family)
-    if theta is None and family in DEFAULTS:
-        theta = THETA.get(str(family), 10_000.0)
-    if theta is not None:
-        rope.setdefault("rope_theta", theta)
-    partial = result.pop("partial_rotary_factor", None)
-    if partial is not None:
-        rope.setdefault("partial_rotary_factor", partial)
-    if rope["rope_type"] in ("yarn", "longrope", "llama3"):
-        outer = result.get(_ORIGINAL)
-        if _ORIGINAL not in rope and outer is not None:
-            rope[_ORIGINAL] = outer
-        if rope.get(_ORIGINAL) == outer:
-            result.pop(_ORIGINAL, None)
-    result["rope_parameters"] = rope
-
-
-def _name_kind(rope: dict[str, Any], family: str | None) -> None:
-    kind = rope.pop("type", None)
-    rope.setdefault("rope_type", kind or "default")
-    if rope["rope_type"] == "mrope" or (family == "qwen2_vl" and kind == "mrope"):
-        rope["rope_type"] = "default"  # the sections say the rest
-    if rope["rope_type"] == "su":
-        rope["rope_type"] = "longrope"  # its name before it had one
-
-
-def _by_layer(rope: dict[str, Any], theta: Any, local: Any) -> dict[str, Any]:
-    """Gemma 3's two sets; `rope_scaling` is of the layers that see everything."""
-    nested = bool(rope) and all(isinstance(value, Mapping) for value in rope.values())
-    sets: dict[str, dict[str, Any]] = {}
-    for layer, base in (
-        ("full_attention", theta or 1_000_000.0),
-        ("sliding_attention", local or 10_000.0),
-    ):
-        own = rope.get(layer, {}) if nested else rope if layer == "full_attention" else {}
-        found = {name: value for name, value in own.items() if value is not None}
-        _name_kind(found, None)
-        found.setdefault("rope_theta", base)
-        sets[layer] = found
-    return sets
 
 
 def check_rope(normal: Mapping[str, Any], family: str | None = None) -> None:
@@ -196,12 +127,4 @@ def _refused(field: str, value: Any, legal: Any, message: str | None = None) -> 
         value=value,
         legal=legal,
         hint=f"legal: {wanted}; take the config.json of the model's own repository",
-    )
-
-
-def _malformed(field: str, value: object) -> ModelError:
-    return ModelError(
-        f"{field} in config.json is {type(value).__name__}, not an object",
-        hint="take the config.json of the model's own repository",
-        details={"field": field, "value": repr(value)[:200]},
     )

@@ -91,8 +91,6 @@ def make_plan(
     from neuroncompile.config import check_config
     from neuroncompile.keys import compile_spec, spec_key
     from neuroncompile.models.architecture import normalise
-    from neuroncompile.models.families import check_release
-    from neuroncompile.models.rope import check_rope
 
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
@@ -107,9 +105,8 @@ def make_plan(
     architecture = _architecture(model, custom)
     normal = normalise(model.config, architecture)
     named = {**normal, "architectures": [architecture.name]}
-    if not target.is_cpu and custom is None:
-        check_release(architecture, toolchain.packages.get("neuronx-distributed-inference"))
-    check_rope(normal, None if target.is_cpu or custom is not None else architecture.family)
+    if not target.is_cpu:
+        _check_family(architecture, normal, toolchain, custom)
     config, adapters = _config(request, recipe, target, model, normal, fetching)
     warnings = list(
         check_config(
@@ -191,6 +188,21 @@ def _architecture(model: PinnedModel, custom: CustomClass | None) -> Architectur
     from neuroncompile.models.custom import custom_architecture
 
     return custom_architecture(model.config, custom)
+
+
+def _check_family(
+    architecture: Architecture,
+    normal: Mapping[str, Any],
+    toolchain: Toolchain,
+    custom: CustomClass | None,
+) -> None:
+    """Whether NxDI has the family, and computes what its config says."""
+    from neuroncompile.models.families import check_release
+    from neuroncompile.models.rope import check_rope
+
+    if custom is None:
+        check_release(architecture, toolchain.packages.get("neuronx-distributed-inference"))
+    check_rope(normal, architecture.family if custom is None else None)
 
 
 def _config(

@@ -10,7 +10,7 @@ import pytest
 
 from neuroncompile.errors import ModelError
 from neuroncompile.models.architecture import ARCHITECTURES, Architecture, normalise
-from neuroncompile.models.defaults import DEFAULTS
+from neuroncompile.models.families import DEFAULTS
 
 SIZES = {
     "vocab_size": 64,

@@ -9,7 +9,7 @@ import pytest
 
 from neuroncompile.keys import compile_spec, spec_key
 from neuroncompile.models.architecture import ARCHITECTURES, architecture_of, normalise
-from neuroncompile.models.defaults import DEFAULTS
+from neuroncompile.models.families import DEFAULTS
 
 RANDOM = 60
 """Configs of each family."""
