@@ -64,6 +64,24 @@ class Plan(NamedTuple):
     adapters: Mapping[str, PinnedAdapter] = {}
     custom: CustomClass | None = None
 
+    def companions(self) -> dict[str, Any]:
+        """What the program holds besides its model, as pinned; empty for most programs."""
+        found: dict[str, Any] = {}
+        if self.draft is not None:
+            found["draft"] = {"model": self.draft.name, "revision": self.draft.revision}
+        if self.adapters:
+            found["adapters"] = {
+                name: {
+                    "reference": adapter.reference,
+                    "revision": adapter.revision,
+                    "rank": adapter.rank,
+                }
+                for name, adapter in self.adapters.items()
+            }
+        if self.custom is not None:
+            found["class"] = self.custom.spec()
+        return found
+
 
 def make_plan(
     request: BuildRequest,

@@ -165,6 +165,22 @@ def test_cpu_refuses_companions_by_name(run: Run, llama: Path, option: str, fiel
     assert "--target" in error["hint"]
 
 
+def test_a_dry_run_shows_what_goes_along(
+    run: Run, llama: Path, adapter: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SOURCE)
+    along = ("--draft-model=self", *FUSED, adapter("one"), f"--model-class={file}:NeuronMine")
+    result = planned(run, str(llama), *along).document["result"]
+    assert result["draft"]["model"] == result["model"]
+    assert result["adapters"]["one"]["rank"] == 8
+    assert result["class"]["class"] == "NeuronMine"
+    text = run("build", str(llama), *(o for o in TRN2 if o != "--json"), *along).out
+    assert f"draft      {llama}" in text
+    assert "adapter    one: " in text
+    assert f"class      NeuronMine of {file}" in text
+
+
 # adapters
 
 
