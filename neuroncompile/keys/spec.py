@@ -3,7 +3,8 @@
     {"schema":1,"kind","backend","model":{…},"neuron":{…},"compiler":{"args":[],"env":{}},
      "optlevel","target":{…},"toolchain":{…}}
 
-and `"draft":{"model":{…},"neuron":{…}}` where a draft is in the same program. A spec is the config blob of its OCI manifest, so anyone can check name → spec → bytes.
+and `"draft":{"model":{…},"neuron":{…}}` where a draft is in the same program. A spec is the
+config blob of its OCI manifest, so anyone can check name → spec → bytes.
 """
 
 from __future__ import annotations
