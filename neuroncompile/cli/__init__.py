@@ -33,6 +33,7 @@ COMMANDS = {
     "recipes": "list and show recipes",
     "toolchain": "show and freeze compiler toolchains",
     "targets": "list compile targets",
+    "models": "list model families",
 }
 
 _FLAGS = {"--json", "-q", "--quiet", "-v", "-vv", "--verbose", "--offline"}
@@ -180,7 +181,7 @@ def _command_name(args: Sequence[str]) -> str:
             break
     if not words:
         return ""
-    grouped = words[0] in {"store", "recipes", "toolchain", "targets"} and len(words) > 1
+    grouped = words[0] in {"store", "recipes", "toolchain", "targets", "models"} and len(words) > 1
     return " ".join(words[:2]) if grouped else words[0]
 
 

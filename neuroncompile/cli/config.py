@@ -69,6 +69,9 @@ def show(
     allow_head_padding: o.AllowHeadPadding = False,
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
+    model_class: o.ModelClass = "",
+    draft_model: o.DraftModel = "",
+    adapter: o.Adapter = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only what a default has not decided.")
     ] = False,
@@ -106,6 +109,9 @@ def diff(
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,
     toolchain: o.ToolchainName = "",
+    model_class: o.ModelClass = "",
+    draft_model: o.DraftModel = "",
+    adapter: o.Adapter = None,
 ) -> int:
     from neuroncompile.pipeline.config_command import config_diff_command
 

@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from neuroncompile.pipeline.request import BuildRequest
 
 __all__ = [
+    "Adapter",
     "AllowHeadPadding",
     "AllowUnknown",
     "BatchSize",
     "ContextBuckets",
+    "DraftModel",
     "Dtype",
     "EnableBucketing",
     "Jobs",
     "Lnc",
     "MaxContextLength",
     "Model",
+    "ModelClass",
     "OptLevel",
     "Overrides",
     "RequireCached",
@@ -157,6 +160,31 @@ Revision = Annotated[str, typer.Option("--revision", help="Branch, tag or commit
 ToolchainName = Annotated[
     str, typer.Option("--toolchain", metavar="NAME|FILE", help="Frozen toolchain to compile with.")
 ]
+ModelClass = Annotated[
+    str,
+    typer.Option(
+        "--model-class",
+        metavar="SOURCE:CLASS",
+        help="Your own NxDI class: ./file.py:Class or module:Class (Neuron targets).",
+    ),
+]
+DraftModel = Annotated[
+    str,
+    typer.Option(
+        "--draft-model",
+        "--draft-model-path",
+        metavar="REF[@REV]",
+        help="Draft for speculation in the same program, or 'self' (Neuron targets).",
+    ),
+]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--adapter",
+        metavar="NAME=REF",
+        help="LoRA adapter to make room for; repeatable (Neuron targets).",
+    ),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Compilers at once  [default: one per core]")
 ]
@@ -209,6 +237,9 @@ def build_request(params: Mapping[str, Any]) -> BuildRequest:
         allow_head_padding=params["allow_head_padding"],
         revision=params["revision"] or None,
         toolchain=params["toolchain"] or None,
+        model_class=params["model_class"] or None,
+        draft=params["draft_model"] or None,
+        adapters=tuple(params["adapter"] or ()),
     )
 
 

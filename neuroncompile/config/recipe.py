@@ -29,6 +29,7 @@ class Recipe(NamedTuple):
         adapters: `[adapters.NAME]`.
         golden: `[golden]`, prompts and answers that `verify` compares.
         cell: of a point of a matrix, dotted name → its value.
+        model_class: `[model] class`, "PATH_OR_MODULE:Class"; a path is relative to the file.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Recipe(NamedTuple):
     adapters: Mapping[str, Mapping[str, Any]]
     golden: Mapping[str, Any]
     cell: Mapping[str, Any] = {}
+    model_class: str | None = None
 
     @property
     def target(self) -> Target | None:

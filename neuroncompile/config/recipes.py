@@ -33,7 +33,7 @@ SCHEMA = 1
 
 _MODEL = {"ref": str, "revision": str, "digests": dict, "facts": dict}
 TABLES: dict[str, Mapping[str, type] | None] = {
-    "model": _MODEL,
+    "model": _MODEL | {"class": str},
     "target": {"platform": str, "instance": str, "lnc": int, "isa": str},
     "config": None,  # NxDI keywords; checked against the schema when they are merged
     "matrix": None,
@@ -104,6 +104,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         draft=table.get("draft", {}),
         adapters=table.get("adapters", {}),
         golden=table.get("golden", {}),
+        model_class=model.get("class"),
     )
 
 

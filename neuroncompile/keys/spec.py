@@ -3,7 +3,8 @@
     {"schema":1,"kind","backend","model":{…},"neuron":{…},"compiler":{"args":[],"env":{}},
      "optlevel","target":{…},"toolchain":{…}}
 
-A spec is the config blob of its OCI manifest, so anyone can check name → spec → bytes.
+and `"draft":{"model":{…},"neuron":{…}}` where a draft is in the same program. A spec is the
+config blob of its OCI manifest, so anyone can check name → spec → bytes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def compile_spec(
     target: Mapping[str, Any],
     toolchain: Mapping[str, Any],
     fused_speculation: bool = False,
+    draft: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The spec of one program.
 
@@ -44,7 +46,15 @@ def compile_spec(
         target: the compiler's target, e.g. `{"platform": "trn2", "lnc": 2}`.
         toolchain: package → version.
         fused_speculation: `pad_token_id` is then a constant of the graph.
+        draft: `{"model": …, "neuron": …}` of a draft in the same program, as the target's; its
+            weights and revision are not in it.
     """
+    more = {}
+    if draft is not None:
+        more["draft"] = {
+            "model": without(draft["model"], MODEL_EXCLUSIONS, fused_speculation=fused_speculation),
+            "neuron": without(draft["neuron"], NEURON_EXCLUSIONS, nested=True),
+        }
     return _spec(
         kind="compile",
         backend=backend,
@@ -54,6 +64,7 @@ def compile_spec(
         optlevel=optlevel,
         target=target,
         toolchain=toolchain,
+        **more,
     )
 
 

@@ -11,14 +11,10 @@ __all__ = ["from_facts"]
 
 
 def from_facts(facts: Mapping[str, Any], name: str) -> PinnedModel:
-    """A pinned model without files from `[model] facts`, a subset of config.json.
+    """A pinned model without files from `[model] facts`, a subset of config.json."""
+    from neuroncompile.models.normal import config_dtype
 
-    Raises:
-        ModelError: the facts name no supported architecture.
-    """
-    from neuroncompile.models.normal import normalise
-
-    dtype = normalise(facts).get("dtype")
+    dtype = config_dtype(facts)
     return PinnedModel(
         reference=name,
         source="facts",

@@ -1,7 +1,9 @@
 """The model families, by the class names and `model_type`s of their Hugging Face configs.
 
-Every family names NxD Inference's class, as listed in its `utils/constants.py` (0.9.0); the
-class is only ever imported in a Neuron toolchain. The cpu target runs the families marked so.
+Every family names NxD Inference's class, as listed in its `utils/constants.py`, and the release
+that first listed it (tags 0.1 to 0.7 and release commits 0.8 and 0.9 of the public repository);
+the class is only ever imported in a Neuron toolchain. The cpu target runs the families marked so.
+`DEFAULTS` is what their configs leave out.
 """
 
 from __future__ import annotations
@@ -9,9 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from neuroncompile.errors import ModelError, nearest
+from neuroncompile.errors import ConfigError, ModelError, nearest
 
-__all__ = ["ARCHITECTURES", "Architecture", "architecture_of"]
+__all__ = [
+    "ARCHITECTURES",
+    "DEFAULTS",
+    "EXPERTS",
+    "NULLABLE",
+    "THETA",
+    "YARN",
+    "Architecture",
+    "architecture_of",
+    "check_release",
+]
 
 
 class Architecture(NamedTuple):
@@ -20,9 +32,10 @@ class Architecture(NamedTuple):
     Attributes:
         name: class name in `architectures` of config.json.
         family: our name, which is NxDI's.
-        nxdi: NxD Inference's "module:Class".
+        nxdi: NxD Inference's "module:Class", or the user's own.
         cpu: whether the cpu target runs it.
         model_types: legal `model_type`s; the first is the usual one.
+        since: first NxDI release whose `MODEL_TYPES` lists the family; "" for a user's class.
     """
 
     name: str
@@ -30,13 +43,40 @@ class Architecture(NamedTuple):
     nxdi: str
     cpu: bool
     model_types: tuple[str, ...]
+    since: str = ""
+
+    @property
+    def text_only(self) -> bool:
+        """Whether there is nothing around the language model: no vision tower, no parts."""
+        return self.name.endswith("ForCausalLM") and self.family != "dbrx"
+
+
+SINCE = {
+    "llama": "0.1",
+    "mixtral": "0.1",
+    "dbrx": "0.1",
+    "mllama": "0.1",
+    "llama4": "0.5",
+    "qwen2": "0.5",
+    "qwen3": "0.5",
+    "qwen3_moe": "0.6",
+    "gpt_oss": "0.7",
+    "pixtral": "0.8",
+    "qwen2_vl": "0.8",
+    "qwen3_vl": "0.8",
+    "gemma3": "0.9",
+    "mistral": "0.9",
+}
+"""Family → first NxDI release that lists it. All are still listed in 0.9, the last with public
+source."""
 
 
 def _architecture(
     name: str, family: str, nxdi: str, *model_types: str, cpu: bool = False
 ) -> Architecture:
     module = f"neuronx_distributed_inference.models.{family}.modeling_{family}"
-    return Architecture(name, family, f"{module}:{nxdi}", cpu, model_types or (family,))
+    types = model_types or (family,)
+    return Architecture(name, family, f"{module}:{nxdi}", cpu, types, SINCE[family])
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -63,6 +103,167 @@ ARCHITECTURES: dict[str, Architecture] = {
     )
 }
 """Hugging Face class name → architecture."""
+
+
+_DENSE: dict[str, Any] = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+_QWEN: dict[str, Any] = {
+    **_DENSE,
+    "max_position_embeddings": 32768,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {
+        **_DENSE,
+        "max_position_embeddings": 2048,
+        "attention_bias": False,
+        "mlp_bias": False,
+    },
+    "mistral": {
+        **_DENSE,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+    "mixtral": {
+        **_DENSE,
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": None,
+        "num_experts_per_tok": 2,
+        "num_local_experts": 8,
+        "router_jitter_noise": 0.0,
+    },
+    "qwen2": {**_QWEN, "num_key_value_heads": 32, "max_window_layers": 28},
+    "qwen3": {
+        **_QWEN,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "attention_bias": False,
+        "max_window_layers": 28,
+    },
+    "qwen3_moe": {
+        **_QWEN,
+        "num_key_value_heads": 4,
+        "attention_bias": False,
+        "decoder_sparse_step": 1,
+        "moe_intermediate_size": 768,
+        "num_experts_per_tok": 8,
+        "num_experts": 128,
+        "norm_topk_prob": False,
+        "mlp_only_layers": [],
+    },
+    "dbrx": {
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 2048,
+        "num_key_value_heads": 1,
+        "emb_pdrop": 0.0,
+    },
+    "gpt_oss": {
+        **_DENSE,
+        "rms_norm_eps": 1e-5,
+        "head_dim": 64,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 128,
+        "attention_bias": True,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "swiglu_alpha": 1.702,
+        "swiglu_limit": 7.0,
+    },
+    "gemma3": {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "attention_bias": False,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 4096,
+        "use_bidirectional_attention": False,
+    },
+    "llama4": {
+        **_DENSE,
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size_mlp": 16384,
+        "max_position_embeddings": 131072,
+        "attention_bias": False,
+        "num_local_experts": 16,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1,
+        "router_jitter_noise": 0.0,
+        "use_qk_norm": True,
+        "no_rope_layer_interval": 4,
+        "attention_chunk_size": 8192,
+        "attn_temperature_tuning": True,
+        "floor_scale": 8192,
+        "attn_scale": 0.1,
+    },
+    "mllama": {
+        **_DENSE,
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+        "dropout": 0.0,
+    },
+    "qwen2_vl": {
+        **_QWEN,
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "max_window_layers": 80,
+    },
+    "qwen3_vl": {
+        **_DENSE,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "max_position_embeddings": 128000,
+        "attention_bias": False,
+    },
+}
+"""Family → field → what it means that a config.json leaves it out (transformers 5.24's classes).
+
+Sizes that a file of the family always has are not here, because a model of a guessed size is a
+mistake and not a default; what surrounds a language model is in `composite`. Pixtral's text model
+is a Mistral or Llama and takes its defaults.
+"""
+
+NULLABLE = ("sliding_window", "attention_chunk_size", "moe_normalize_expert_weights")
+"""Fields whose null is a value ("off") and not a missing one."""
+
+THETA = {
+    "mixtral": 1_000_000.0,
+    "gpt_oss": 150_000.0,
+    "llama4": 500_000.0,
+    "mllama": 500_000.0,
+    "qwen2_vl": 1_000_000.0,
+    "qwen3_vl": 500_000.0,
+}
+"""Family → base of the rotary frequencies, where it is not 10,000."""
+
+YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
+"""GPT-OSS's rotary scaling where the file names none."""
+
+EXPERTS = {"qwen3_moe": "num_experts", "mixtral": "num_local_experts"}
+"""Family → its own name of the number of experts; both names are read."""
 
 
 def architecture_of(config: Mapping[str, Any]) -> Architecture:
@@ -101,6 +302,31 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     return found
 
 
+def check_release(architecture: Architecture, version: str | None) -> None:
+    """Refuse a family that this NxDI does not have yet.
+
+    Args:
+        version: of neuronx-distributed-inference, "0.8.16251"; None or one that cannot be read
+            is not judged.
+
+    Raises:
+        ConfigError: with the first release that lists the family.
+    """
+    numbers = (version or "").split(".")[:2]
+    if not architecture.since or len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+        return
+    first = architecture.since.split(".")
+    if [int(n) for n in numbers] < [int(n) for n in first]:
+        raise ConfigError(
+            f"{architecture.family} is in NxD Inference from {architecture.since} on, and the "
+            f"toolchain has {version}",
+            field="toolchain.neuronx-distributed-inference",
+            value=version,
+            legal=f"at least {architecture.since}",
+            hint="name a newer SDK with --toolchain, or a class of your own with --model-class",
+        )
+
+
 def _by_model_type(model_type: object) -> Architecture:
     if model_type is None:
         raise _unsupported("config.json names neither architectures nor model_type", None)
@@ -115,7 +341,10 @@ def _unsupported(message: str, name: str | None) -> ModelError:
     near = None
     if name is not None:
         near = nearest(name, [*ARCHITECTURES, *families])
-    hint = f"supported families: {', '.join(families)}"
+    hint = (
+        f"supported families: {', '.join(families)} (`neuroncompile models ls`); a class of your "
+        "own for a Neuron target: --model-class"
+    )
     if near is not None:
         hint = f"the nearest supported one is {near}; {hint}"
     return ModelError(message, hint=hint, details={"supported": families, "nearest": near})

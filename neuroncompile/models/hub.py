@@ -27,7 +27,7 @@ from neuroncompile.settings import Settings
 if TYPE_CHECKING:
     from neuroncompile.models.hub_client import HubClient
 
-__all__ = ["download_weights", "open_repository"]
+__all__ = ["Opening", "download_weights", "open_repository"]
 
 
 def open_repository(
@@ -48,7 +48,7 @@ def open_repository(
     """
     repository = Repository(parsed.name, settings.hub.cache, settings.store)
     revision = parsed.revision or "main"
-    opening = _Opening(repository, revision, settings, progress, before_download)
+    opening = Opening(repository, revision, settings, progress, before_download)
     commit = opening.commit()
     opening.fetch([name for name in METADATA_FILES if name in commit.files], commit)
     if "config.json" not in commit.files:
@@ -88,7 +88,7 @@ def download_weights(
     assert model.revision is not None
     name = model.name.rpartition("@")[0]
     repository = Repository(name, settings.hub.cache, settings.store)
-    opening = _Opening(repository, model.revision, settings, progress, None)
+    opening = Opening(repository, model.revision, settings, progress, None)
     commit = opening.commit()
     opening.fetch([weight.name for weight in model.weights], commit)
     snapshot = repository.snapshot(commit.sha)
@@ -96,7 +96,7 @@ def download_weights(
     return replace(model, weights=weights)
 
 
-class _Opening:
+class Opening:
     """One look-up of a repository; the network client is made when first needed."""
 
     def __init__(
@@ -225,7 +225,7 @@ def _weight(path: Path, name: str, file: RepoFile, inputs: Inputs) -> WeightFile
     return WeightFile(name, file.size, file.sha256, path if intact else None)
 
 
-def _shards(opening: _Opening, commit: Commit) -> list[str]:
+def _shards(opening: Opening, commit: Commit) -> list[str]:
     """Names of the weight files, from the index where there is one."""
     name = opening.repository.name
     if SINGLE in commit.files:
@@ -247,7 +247,7 @@ def _shards(opening: _Opening, commit: Commit) -> list[str]:
     return shards
 
 
-def _no_config(opening: _Opening, commit: Commit) -> ModelError:
+def _no_config(opening: Opening, commit: Commit) -> ModelError:
     if not commit.listed:
         return opening.missing("config.json")
     ggufs = sorted(name for name in commit.files if name.endswith(".gguf"))
@@ -263,7 +263,7 @@ def _no_config(opening: _Opening, commit: Commit) -> ModelError:
     )
 
 
-def _no_safetensors(opening: _Opening, commit: Commit) -> ModelError:
+def _no_safetensors(opening: Opening, commit: Commit) -> ModelError:
     if not commit.listed:
         return opening.missing(SINGLE)
     name = opening.repository.name

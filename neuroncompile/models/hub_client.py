@@ -113,7 +113,8 @@ class HubClient:
                 hint="unset HF_HUB_OFFLINE",
             )
         if status is not None:
-            return self._refused(int(status), names, revision)
+            wait = str(getattr(response, "headers", {}).get("retry-after", ""))
+            return self._refused(int(status), names, revision, wait if wait.isdigit() else None)
         if "LocalEntryNotFoundError" in names and error.__cause__ is not None:
             return self._error(error.__cause__, revision)
         if "TransportError" in names or isinstance(error, ConnectionError):
@@ -135,7 +136,7 @@ class HubClient:
             details={"endpoint": self._endpoint()},
         )
 
-    def _refused(self, status: int, names: set[str], revision: str) -> ModelError:
+    def _refused(self, status: int, names: set[str], revision: str, wait: str | None) -> ModelError:
         name, token = self._repository.name, self._hub.token
         details = {"repository": name, "revision": revision, "status": status}
         if "GatedRepoError" in names:
@@ -188,8 +189,9 @@ class HubClient:
         if status == 429:
             return NetworkError(
                 f"{self._endpoint()} limits requests from here",
-                hint="wait a few minutes; requests with HF_TOKEN have a higher limit",
-                details=details,
+                hint=f"wait {f'{wait} seconds' if wait else 'a few minutes'}; requests with "
+                "HF_TOKEN have a higher limit",
+                details={**details, "retry_after": int(wait) if wait else None},
             )
         return NetworkError(
             f"{self._endpoint()} fails with status {status}",

@@ -14,7 +14,7 @@ from neuroncompile.errors import ModelError, ModelNotFoundError
 from neuroncompile.models.header import DTYPES, read_header
 from neuroncompile.models.inputs import Inputs
 from neuroncompile.models.metadata import read_metadata, read_object
-from neuroncompile.models.normal import normalise
+from neuroncompile.models.normal import config_dtype
 from neuroncompile.models.pinned import PinnedModel, WeightFile
 
 __all__ = ["INDEX", "SINGLE", "checkpoint_dtype", "open_directory", "shard_names"]
@@ -87,7 +87,7 @@ def checkpoint_dtype(
     floats = {DTYPES[name]: size for name, size in sizes.items() if name in DTYPES}
     if floats:
         return max(sorted(floats), key=floats.__getitem__)
-    dtype = normalise(config).get("dtype")
+    dtype = config_dtype(config)
     return dtype if isinstance(dtype, str) and dtype in DTYPES.values() else None
 
 

@@ -19,9 +19,10 @@ from typing import NamedTuple
 from neuroncompile.backends import backend_for
 from neuroncompile.errors import ConfigError
 from neuroncompile.output import Output, human_seconds
-from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
+from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.pipeline.recipes import recipe_of, target_of
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store

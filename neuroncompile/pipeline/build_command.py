@@ -132,6 +132,12 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     graphs = _graphs(plan)
     toolchain = ", ".join(f"{k} {v}" for k, v in plan.toolchain.spec().items())
     output.line(f"model      {plan.model.name}")
+    if plan.draft is not None:
+        output.line(f"draft      {plan.draft.name}")
+    for name, adapter in plan.adapters.items():
+        output.line(f"adapter    {name}: {adapter.reference}, rank {adapter.rank}")
+    if plan.custom is not None:
+        output.line(f"class      {plan.custom.name} of {plan.custom.source}")
     output.line(f"target     {plan.target.text}  ({plan.target_origin})")
     level = plan.optlevel or "per submodel, as the vendor"
     origin = "flag -O" if plan.request.optlevel else "default"
@@ -159,6 +165,7 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
             "key": plan.key,
             "cached": cached is not None,
             "model": plan.model.name,
+            **plan.companions(),
             "backend": plan.backend,
             "target": plan.target.spec(),
             "optlevel": plan.optlevel,

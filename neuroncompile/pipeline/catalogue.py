@@ -21,12 +21,16 @@ from neuroncompile.output import Output
 from neuroncompile.settings import Settings
 
 __all__ = [
+    "models_ls_command",
     "recipes_ls_command",
     "recipes_show_command",
     "targets_ls_command",
     "toolchain_freeze_command",
     "toolchain_show_command",
 ]
+
+NXDI_VERIFIED = "0.9"
+"""The last NxDI release with public source; what is listed later is unverified."""
 
 
 def recipes_ls_command(output: Output) -> int:
@@ -118,6 +122,42 @@ def toolchain_freeze_command(
             "packages": toolchain.spec(),
         }
     )
+    return 0
+
+
+def models_ls_command(output: Output) -> int:
+    """Families with class, NxDI's module and releases, and what the cpu target runs."""
+    from neuroncompile.models.architecture import ARCHITECTURES
+
+    rows = []
+    for architecture in ARCHITECTURES.values():
+        module, _, name = architecture.nxdi.partition(":")
+        rows.append(
+            {
+                "family": architecture.family,
+                "architecture": architecture.name,
+                "class": name,
+                "module": module,
+                "nxdi_since": architecture.since,
+                "nxdi_verified_to": NXDI_VERIFIED,
+                "cpu": architecture.cpu,
+            }
+        )
+    output.table(
+        ("FAMILY", "ARCHITECTURE", "NXDI", "CPU", "NXDI CLASS"),
+        [
+            (
+                str(row["family"]),
+                str(row["architecture"]),
+                f">= {row['nxdi_since']}",
+                "yes" if row["cpu"] else "-",
+                f"{row['module']}:{row['class']}",
+            )
+            for row in rows
+        ],
+    )
+    output.note(f"read from NxDI up to {NXDI_VERIFIED}; others: build --model-class SOURCE:CLASS")
+    output.result(rows)
     return 0
 
 

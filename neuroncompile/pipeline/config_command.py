@@ -13,7 +13,7 @@ from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS, E
 from neuroncompile.keys.explain import excluded_differences
 from neuroncompile.output import Output
 from neuroncompile.pipeline.changes import changes, text_of
-from neuroncompile.pipeline.plan import make_plan
+from neuroncompile.pipeline.plan import architecture_for, make_plan
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.pipeline.stores import open_store
@@ -143,9 +143,8 @@ def _side(text: str, request: BuildRequest, settings: Settings, output: Output) 
     plan = make_plan(
         request._replace(model=text), settings, progress=Transfer(output), from_facts=True
     )
-    return _Side(
-        plan.model.name, plan.key, plan.spec, normalise(plan.model.config), plan.config.plain()
-    )
+    normal = normalise(plan.model.config, architecture_for(plan.model, plan.custom))
+    return _Side(plan.model.name, plan.key, plan.spec, normal, plan.config.plain())
 
 
 def _spec_file(path: Path) -> dict[str, Any]:

@@ -6,19 +6,26 @@ and the Python API all go through `make_plan`, so they cannot disagree about a k
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuroncompile.backends import Backend, backend_for
 from neuroncompile.config import NeuronConfig, Recipe, Toolchain
 from neuroncompile.errors import ConfigError
-from neuroncompile.hardware.targets import Target, parse_target
+from neuroncompile.hardware.targets import Target
 from neuroncompile.models import PinnedModel, Progress
+from neuroncompile.pipeline.effective import compiler_inputs, effective_config, notices
+from neuroncompile.pipeline.recipes import recipe_of, target_of
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import Settings
 
-__all__ = ["Plan", "make_plan", "recipe_of", "target_of"]
+if TYPE_CHECKING:
+    from neuroncompile.models.adapter import PinnedAdapter
+    from neuroncompile.models.custom import CustomClass
+    from neuroncompile.models.families import Architecture
+    from neuroncompile.pipeline.companions import Draft
+
+__all__ = ["Plan", "architecture_for", "make_plan"]
 
 
 class Plan(NamedTuple):
@@ -37,6 +44,9 @@ class Plan(NamedTuple):
         spec: the compile spec.
         key: SHA-256 of the spec's canonical bytes, 64 hex digits.
         warnings: what a user should know before building.
+        draft: the pinned draft, where the program has one; `model` itself where it is its own.
+        adapters: name → pinned LoRA adapter.
+        custom: the class the user brings.
     """
 
     request: BuildRequest
@@ -51,6 +61,27 @@ class Plan(NamedTuple):
     spec: Mapping[str, Any]
     key: str
     warnings: tuple[str, ...] = ()
+    draft: PinnedModel | None = None
+    adapters: Mapping[str, PinnedAdapter] = {}
+    custom: CustomClass | None = None
+
+    def companions(self) -> dict[str, Any]:
+        """What the program holds besides its model, as pinned; empty for most programs."""
+        found: dict[str, Any] = {}
+        if self.draft is not None:
+            found["draft"] = {"model": self.draft.name, "revision": self.draft.revision}
+        if self.adapters:
+            found["adapters"] = {
+                name: {
+                    "reference": adapter.reference,
+                    "revision": adapter.revision,
+                    "rank": adapter.rank,
+                }
+                for name, adapter in self.adapters.items()
+            }
+        if self.custom is not None:
+            found["class"] = self.custom.spec()
+        return found
 
 
 def make_plan(
@@ -76,9 +107,9 @@ def make_plan(
         ConfigError: a refused value or combination.
         ToolchainError: no toolchain names the compiler.
     """
-    from neuroncompile.config import check_config, resolve_config
+    from neuroncompile.config import check_config
     from neuroncompile.keys import compile_spec, spec_key
-    from neuroncompile.models.architecture import architecture_of, normalise
+    from neuroncompile.models.architecture import normalise
 
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
@@ -87,28 +118,16 @@ def make_plan(
         backend.preflight()
     toolchain = _toolchain(backend, request, settings, recipe)
     _early(request, recipe, target)
-    model = _model(request, recipe, settings, progress, before_download, from_facts)
-    architecture = architecture_of(model.config)
-    normal = normalise(model.config)
-    overrides, notices = _overrides(request)
-    config = resolve_config(
-        model=normal,
-        model_dtype=model.dtype,
-        target=target,
-        base=_base(request, target, normal.get("max_position_embeddings")),
-        recipe=recipe,
-        flags=request.flags,
-        overrides=overrides,
-        sets=request.sets,
-        allow_unknown=request.allow_unknown,
-        environ=os.environ,
-    )
-    if request.vllm and config.origin("torch_dtype") == "model":
-        notices.append(
-            f"the weights stay {config['torch_dtype']}, as the checkpoint has them; "
-            "vLLM's own dtype auto is float32"
-        )
-    warnings = notices + list(
+    fetching = _Fetching(settings, progress, before_download, from_facts)
+    custom = _custom(request, recipe)
+    model = _model(request, recipe, fetching)
+    architecture = architecture_for(model, custom)
+    normal = normalise(model.config, architecture)
+    named = {**normal, "architectures": [architecture.name]}
+    if not target.is_cpu:
+        _check_family(architecture, normal, toolchain, custom)
+    config, adapters = _config(request, recipe, target, model, normal, fetching)
+    warnings = notices(request, config) + list(
         check_config(
             config,
             model=normal,
@@ -118,6 +137,9 @@ def make_plan(
         )
     )
     backend.check(config.plain(), model.config)
+    draft = _draft(request, recipe, model, named, config, fetching)
+    if draft is not None and draft.warning:
+        warnings.append(draft.warning)
     if model.source == "facts":
         warnings.append(
             "the key is computed from the recipe's facts; a field of the model's own config.json "
@@ -126,13 +148,14 @@ def make_plan(
     optlevel = _optlevel(backend, request.optlevel)
     spec = compile_spec(
         backend=backend.name,
-        model={**normal, "architectures": [architecture.name]},
+        model=named if custom is None else {**named, "class": custom.spec()},
         neuron=config.plain(),
-        compiler={"args": _compiler_args(backend.name), "env": _compiler_env(target)},
+        compiler=compiler_inputs(target),
         optlevel=optlevel,
         target=config.target.spec(),
         toolchain=toolchain.spec(),
         fused_speculation=bool(config.get("enable_fused_speculation")),
+        draft=draft.spec if draft is not None else None,
     )
     return Plan(
         request=request,
@@ -147,114 +170,123 @@ def make_plan(
         spec=spec,
         key=spec_key(spec),
         warnings=tuple(warnings),
+        draft=draft.model if draft is not None else None,
+        adapters=adapters,
+        custom=custom,
+    )
+
+
+class _Fetching(NamedTuple):
+    """How models are had; fields as `make_plan`'s arguments."""
+
+    settings: Settings
+    progress: Progress | None
+    before_download: Callable[[], None] | None
+    from_facts: bool
+
+
+def _companions(request: BuildRequest, recipe: Recipe | None) -> bool:
+    return request.has_companions or (
+        recipe is not None and bool(recipe.draft or recipe.adapters or recipe.model_class)
+    )
+
+
+def _custom(request: BuildRequest, recipe: Recipe | None) -> CustomClass | None:
+    if not _companions(request, recipe):
+        return None
+    from neuroncompile.pipeline.companions import custom_class
+
+    return custom_class(request, recipe)
+
+
+def architecture_for(model: PinnedModel, custom: CustomClass | None) -> Architecture:
+    """What the model's config asks for, or the class that the user brings."""
+    from neuroncompile.models.architecture import architecture_of
+
+    if custom is None:
+        return architecture_of(model.config)
+    from neuroncompile.models.custom import custom_architecture
+
+    return custom_architecture(model.config, custom)
+
+
+def _check_family(
+    architecture: Architecture,
+    normal: Mapping[str, Any],
+    toolchain: Toolchain,
+    custom: CustomClass | None,
+) -> None:
+    """Whether NxDI has the family, and computes what its config says."""
+    from neuroncompile.models.families import check_release
+    from neuroncompile.models.rope import check_rope
+
+    if custom is None:
+        check_release(architecture, toolchain.packages.get("neuronx-distributed-inference"))
+    check_rope(normal, architecture.family if custom is None else None)
+
+
+def _config(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    target: Target,
+    model: PinnedModel,
+    normal: Mapping[str, Any],
+    fetching: _Fetching,
+) -> tuple[NeuronConfig, Mapping[str, PinnedAdapter]]:
+    """The effective config, with what adapters say about it, and the adapters."""
+    config = effective_config(request, recipe, target, model=normal, model_dtype=model.dtype)
+    if not request.adapters and (recipe is None or not recipe.adapters):
+        return config, {}
+    from neuroncompile.pipeline.companions import adapter_flags, adapters_of, check_adapters
+
+    adapters = adapters_of(
+        request,
+        recipe,
+        fetching.settings,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
+    )
+    more = {**adapter_flags(adapters, config), **request.flags}
+    config = effective_config(
+        request._replace(flags=more), recipe, target, model=normal, model_dtype=model.dtype
+    )
+    check_adapters(adapters, config)
+    return config, adapters
+
+
+def _draft(
+    request: BuildRequest,
+    recipe: Recipe | None,
+    model: PinnedModel,
+    named: Mapping[str, Any],
+    config: NeuronConfig,
+    fetching: _Fetching,
+) -> Draft | None:
+    if not request.draft and (recipe is None or not recipe.draft):
+        return None
+    from neuroncompile.pipeline.companions import draft_of
+
+    return draft_of(
+        request,
+        recipe,
+        model,
+        named,
+        config,
+        fetching.settings,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
+        from_facts=fetching.from_facts,
     )
 
 
 def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None:
     """Refuse a misspelt keyword or an illegal value before a model is looked for."""
-    from neuroncompile.config import resolve_config
+    if target.is_cpu and _companions(request, recipe):
+        from neuroncompile.pipeline.companions import refuse_on_cpu
 
-    resolve_config(
-        model={},
-        model_dtype=None,
-        target=target,
-        base=_base(request, target, None),
-        recipe=recipe,
-        flags=request.flags,
-        overrides=_overrides(request)[0],
-        sets=request.sets,
-        allow_unknown=request.allow_unknown,
-        environ=os.environ,
-    )
+        refuse_on_cpu(request, recipe)
+    effective_config(request, recipe, target, model={}, model_dtype=None)
     _optlevel(backend_for(target.platform), request.optlevel)
-
-
-def _base(
-    request: BuildRequest, target: Target, positions: Any
-) -> dict[str, tuple[str, Any]] | None:
-    if not request.vllm:
-        return None
-    from neuroncompile.config.vllm import vllm_layer
-
-    layer = vllm_layer(
-        target,
-        positions=positions if isinstance(positions, int) else None,
-        speculative_tokens=request.num_speculative_tokens,
-    )
-    origins = {
-        "speculation_length": "flag --num-speculative-tokens",
-        "seq_len": f"vLLM default, the model's {positions} positions",
-    }
-    return {name: (origins.get(name, "vLLM default"), value) for name, value in layer.items()}
-
-
-def _overrides(request: BuildRequest) -> tuple[list[dict[str, Any]], list[str]]:
-    """The tables of `--override-neuron-config`, and a line for what is read differently."""
-    if not request.overrides:
-        return [], []
-    from neuroncompile.config.assignments import parse_table
-    from neuroncompile.config.vllm import override_layer
-
-    tables, notices = [], []
-    for text in request.overrides:
-        table, notice = override_layer(parse_table(text, option="--override-neuron-config"))
-        tables.append(table)
-        notices += [notice] if notice else []
-    return tables, notices
-
-
-def recipe_of(reference: str) -> Recipe | None:
-    """The recipe, or the point of its matrix, that a reference names; None when it names a model.
-
-    Raises:
-        ModelNotFoundError: no such recipe, with the nearest.
-        ConfigError: malformed, or asking for what this version does not do.
-    """
-    from neuroncompile.config import find_cell, find_recipe, load_recipe
-
-    recipe = find_cell(reference) if reference.endswith("]") else None
-    if recipe is None:
-        named = "/" not in reference and ":" not in reference
-        named = named and not reference.startswith((".", "~"))
-        is_recipe = reference.endswith(".toml") or (named and not reference.endswith(".gguf"))
-        if not is_recipe and find_recipe(reference) is None:
-            return None
-        recipe = load_recipe(reference)  # names the nearest recipe when there is none
-    for table, meaning in (("draft", "speculation with a draft model"), ("adapters", "LoRA")):
-        if getattr(recipe, table):
-            raise ConfigError(
-                f"recipe {recipe.name} has a [{table}] table, and {meaning} is not part of this "
-                "version",
-                field=table,
-                value=sorted(getattr(recipe, table)),
-                legal="none",
-                hint=f"leave [{table}] out of {recipe.path}",
-            )
-    if recipe.matrix:
-        raise _many(recipe, reference)
-    return recipe
-
-
-def _many(recipe: Recipe, reference: str) -> ConfigError:
-    from neuroncompile.config import expand
-
-    names = [reference + cell.name.removeprefix(recipe.name) for cell in expand(recipe)]
-    return ConfigError(
-        f"recipe {recipe.name} has a [matrix] of {len(names)} programs, and this command takes one",
-        field="matrix",
-        value=sorted(recipe.matrix),
-        legal=names,
-        hint=f"`neuroncompile prewarm {reference}` builds them all; '{names[0]}' names one",
-    )
-
-
-def target_of(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str]:
-    """What is compiled for, and the layer that chose it."""
-    if request.target:
-        return parse_target(request.target), "flag --target"
-    if recipe is not None and recipe.target is not None:
-        return recipe.target, f"recipe {recipe.name}"
-    return parse_target("cpu"), "default"
 
 
 def _toolchain(
@@ -271,16 +303,10 @@ def _toolchain(
     )
 
 
-def _model(
-    request: BuildRequest,
-    recipe: Recipe | None,
-    settings: Settings,
-    progress: Progress | None,
-    before_download: Callable[[], None] | None,
-    from_facts: bool,
-) -> PinnedModel:
+def _model(request: BuildRequest, recipe: Recipe | None, fetching: _Fetching) -> PinnedModel:
     from neuroncompile import models
 
+    settings = fetching.settings
     reference, revision, digests = request.model, request.revision, None
     if recipe is not None:
         if recipe.model_ref is None:
@@ -292,7 +318,7 @@ def _model(
         reference = recipe.model_ref
         revision = revision or recipe.revision
         digests = recipe.digests or None
-        if from_facts and recipe.facts:
+        if fetching.from_facts and recipe.facts:
             found = models.cached(reference, settings, digests=digests, revision=revision)
             return found or models.from_facts(recipe.facts, recipe.name)
     return models.resolve(
@@ -300,28 +326,9 @@ def _model(
         settings,
         digests=digests,
         revision=revision,
-        progress=progress,
-        before_download=before_download,
+        progress=fetching.progress,
+        before_download=fetching.before_download,
     )
-
-
-def _compiler_args(backend: str) -> list[str]:
-    """NEURON_CC_FLAGS reaches neuronx-cc, so it enters the key; g++ never sees it."""
-    flags = os.environ.get("NEURON_CC_FLAGS") if backend == "nxdi" else None
-    if not flags:
-        return []
-    from neuroncompile.keys import compiler_flags
-
-    return compiler_flags(flags)
-
-
-def _compiler_env(target: Target) -> dict[str, str]:
-    """Variables that the compiler's process is given, since they change what it makes."""
-    if target.is_cpu:
-        return {}
-    from neuroncompile.config.environment import read_environment
-
-    return dict(read_environment(os.environ, target).variables)
 
 
 def _optlevel(backend: Backend, asked: str | None) -> str | None:

@@ -18,6 +18,7 @@ def provenance(plan: Plan, compiled: Sequence[str], seconds: float, **more: Any)
         "neuroncompile": __version__,
         "model": plan.model.name,
         "revision": plan.model.revision,
+        **plan.companions(),
         "compiled": list(compiled),
         "seconds": round(seconds, 3),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -24,6 +24,9 @@ class BuildRequest(NamedTuple):
         allow_head_padding: consent to attention heads of zeros where tp does not divide them.
         revision: branch, tag or commit of a hub model.
         toolchain: name or frozen file.
+        model_class: "PATH_OR_MODULE:Class" of the user's own, for Neuron targets.
+        draft: reference of a draft model, or "self".
+        adapters: "NAME=REF" texts.
     """
 
     model: str
@@ -38,3 +41,11 @@ class BuildRequest(NamedTuple):
     allow_head_padding: bool = False
     revision: str | None = None
     toolchain: str | None = None
+    model_class: str | None = None
+    draft: str | None = None
+    adapters: tuple[str, ...] = ()
+
+    @property
+    def has_companions(self) -> bool:
+        """Whether anything besides the model is asked for outright."""
+        return bool(self.model_class or self.draft or self.adapters)

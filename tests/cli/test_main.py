@@ -33,6 +33,7 @@ def all_commands() -> list[list[str]]:
         ["toolchain", "show"],
         ["toolchain", "freeze"],
         ["targets", "ls"],
+        ["models", "ls"],
     ]
 
 

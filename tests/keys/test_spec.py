@@ -102,6 +102,20 @@ def test_pad_token_is_in_the_graph_under_fused_speculation() -> None:
     assert key(0, True) != key(1, True)
 
 
+def test_a_drafts_configs_are_in_the_key_as_its_targets_are() -> None:
+    def key(model: dict[str, Any], neuron: dict[str, Any], fused: bool = True) -> str:
+        draft = {"model": {**MODEL, **model}, "neuron": {**NEURON, **neuron}}
+        return spec_key(spec(draft=draft, fused_speculation=fused))
+
+    base = key({}, {})
+    assert base != BASE
+    assert key({"_name_or_path": "x"}, {"max_new_tokens": 5}) == base
+    assert key({"vocab_size": 256}, {}) != base
+    assert key({}, {"tp_degree": 2}) != base
+    assert key({"pad_token_id": 3}, {}) != base
+    assert key({"pad_token_id": 3}, {}, fused=False) == key({}, {}, fused=False)
+
+
 def test_paths_of_nested_configs_stay_out() -> None:
     lora = {"max_lora_rank": 16, "lora_ckpt_paths": {"a": "/somewhere"}}
     other = {**lora, "lora_ckpt_paths": {"a": "/elsewhere"}}

@@ -50,8 +50,10 @@ class Hub:
     Attributes:
         tokens: token → whether its account was given access to gated repositories.
         status: answer everything with this status instead.
+        retry_after: seconds, sent with that status.
         hold: files of which half is sent, and then nothing for as long as the server lives; a
             request for a range of one is answered.
+        cut: files of which half is sent before the connection breaks; as `hold` else.
         spoil: file names whose bytes are sent with one bit flipped.
         requests: "METHOD /path" in order.
         cdn_headers: headers that reached the CDN.
@@ -61,10 +63,12 @@ class Hub:
     repos: dict[str, Repo] = field(default_factory=dict)
     tokens: dict[str, bool] = field(default_factory=dict)
     status: int | None = None
+    retry_after: int | None = None
     html: bool = False
     hold: set[str] = field(default_factory=set)
     held: threading.Event = field(default_factory=threading.Event)
     closing: threading.Event = field(default_factory=threading.Event)
+    cut: set[str] = field(default_factory=set)
     spoil: set[str] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
     cdn_headers: list[dict[str, str]] = field(default_factory=list)
@@ -119,7 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._file(hub.repos[repo].commits[sha][name], name, {})
             return
         if hub.status is not None:
-            self._send(hub.status, b'{"error": "no"}')
+            wait = {} if hub.retry_after is None else {"Retry-After": str(hub.retry_after)}
+            self._send(hub.status, b'{"error": "no"}', wait)
             return
         if hub.html:
             self._send(
@@ -218,7 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
             begin, end = int(first), min(int(last or len(data)) + 1, len(data))
             headers = headers | {"Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"}
             status, data = 206, data[begin:end]
-        self._send(status, data, headers, hold=name in self.state.hold and status == 200)
+        whole = status == 200
+        hold, cut = whole and name in self.state.hold, whole and name in self.state.cut
+        self._send(status, data, headers, hold=hold, cut=cut)
 
     def _send(
         self,
@@ -227,6 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers: dict[str, str] | None = None,
         *,
         hold: bool = False,
+        cut: bool = False,
     ) -> None:
         self.send_response(status)
         for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
@@ -235,7 +243,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        self.wfile.write(body[: len(body) // 2] if hold else body)
+        self.wfile.write(body[: len(body) // 2] if hold or cut else body)
+        if cut:
+            self.wfile.flush()
+            self.close_connection = True
         if hold:
             self.wfile.flush()
             self.state.held.set()

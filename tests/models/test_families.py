@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from neuroncompile.errors import ModelError
+from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.architecture import ARCHITECTURES, architecture_of
+from neuroncompile.models.families import check_release
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,26 @@ def test_every_family_names_its_vendor_class() -> None:
         assert name.startswith("Neuron")
     cpu = {a.family for a in ARCHITECTURES.values() if a.cpu}
     assert cpu == {"llama", "mistral", "qwen2", "qwen3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "has"),
+    [
+        ("LlamaForCausalLM", "0.1.0", True),
+        ("Qwen3ForCausalLM", "0.4.7422", False),
+        ("Qwen3ForCausalLM", "0.5.9230", True),
+        ("Gemma3ForCausalLM", "0.8.16251", False),
+        ("Gemma3ForCausalLM", "0.10.17970", True),
+        ("Gemma3ForCausalLM", None, True),
+        ("Gemma3ForCausalLM", "unknown", True),
+    ],
+)
+def test_a_family_needs_a_release_that_has_it(name: str, version: str | None, has: bool) -> None:
+    if has:
+        check_release(ARCHITECTURES[name], version)
+        return
+    with pytest.raises(ConfigError) as raised:
+        check_release(ARCHITECTURES[name], version)
+    assert ARCHITECTURES[name].since in str(raised.value)
+    assert str(version) in str(raised.value)
+    assert raised.value.field == "toolchain.neuronx-distributed-inference"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from neuroncompile.errors import (
     StoreError,
 )
 from neuroncompile.settings import HubSettings, Settings
+from tests.conftest import Run
 from tests.models.conftest import CONFIG
 from tests.models.hub_server import Hub, serve
 
@@ -280,15 +282,7 @@ def test_a_half_filled_cache_of_another_tool_is_no_model(hub: Hub, settings: Set
 def test_killed_in_a_download(hub: Hub, settings: Settings, held: str) -> None:
     hub.repo("org/m", content := files() | {"tokenizer.json": b'{"a": 1, "b": 2}'})
     hub.hold.add(held)
-    code = f"""
-from pathlib import Path
-from neuroncompile import models
-from neuroncompile.settings import HubSettings, Settings
-hub = HubSettings(endpoint={hub.endpoint!r}, cache=Path({str(settings.hub.cache)!r}))
-settings = Settings(Path({str(settings.store)!r}), "test", False, hub, Path("cache"))
-models.fetch_weights(models.resolve("org/m", settings), settings)
-"""
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = subprocess.Popen([sys.executable, "-c", fetching(hub, settings)])
     try:
         assert hub.held.wait(30)
     finally:
@@ -302,6 +296,49 @@ models.fetch_weights(models.resolve("org/m", settings), settings)
     assert model.weights[0].path.read_bytes() == content[SINGLE]
     assert model.tokenizer_dir is not None
     assert (model.tokenizer_dir / "tokenizer.json").read_bytes() == content["tokenizer.json"]
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(hub: Hub, settings: Settings) -> None:
+    """Of what the client had written; it writes pieces of ten megabytes."""
+    hub.repo("org/m", content := files(tensors(a=(4096, 4096))))
+    hub.cut.add(SINGLE)
+    model = models.fetch_weights(models.resolve("org/m", settings), settings)
+    assert model.weights[0].path is not None
+    assert model.weights[0].path.read_bytes() == content[SINGLE]
+    ranges = [headers.get("range") for headers in hub.cdn_headers if "range" in headers]
+    assert "bytes=10485760-" in ranges
+
+
+def test_a_killed_download_keeps_its_finished_files(hub: Hub, settings: Settings) -> None:
+    hub.repo("org/m", content := sharded())
+    hub.hold.add(SHARDS[1])
+    process = subprocess.Popen([sys.executable, "-c", fetching(hub, settings)])
+    try:
+        assert hub.held.wait(60)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    hub.status = 503  # a Hub that fails now gives no partial model either
+    assert isinstance(failure("org/m", settings), NetworkError)
+    hub.status = None
+    with pytest.raises(NotCachedError, match=SHARDS[1]):
+        models.fetch_weights(models.resolve("org/m", offline(settings)), offline(settings))
+    hub.hold.clear()
+    hub.requests.clear()
+    model = models.fetch_weights(models.resolve("org/m", settings), settings)
+    assert [w.path.read_bytes() for w in model.weights if w.path] == [content[s] for s in SHARDS]
+    assert not [request for request in weight_requests(hub) if SHARDS[0] in request]
+
+
+def fetching(hub: Hub, settings: Settings) -> str:
+    return f"""
+from pathlib import Path
+from neuroncompile import models
+from neuroncompile.settings import HubSettings, Settings
+hub = HubSettings(endpoint={hub.endpoint!r}, cache=Path({str(settings.hub.cache)!r}))
+settings = Settings(Path({str(settings.store)!r}), "test", False, hub, Path("cache"))
+models.fetch_weights(models.resolve("org/m", settings), settings)
+"""
 
 
 # --- broken bytes ----------------------------------------------------------------------------
@@ -435,6 +472,58 @@ def test_a_hub_that_fails(hub: Hub, settings: Settings, status: int) -> None:
     assert "--offline" in (error.hint or "")
     assert sha is not None
     assert sha[:7] in (error.hint or "")
+
+
+def test_a_rate_limit_says_how_long(hub: Hub, settings: Settings) -> None:
+    hub.repo("org/m", files())
+    hub.status, hub.retry_after = 429, 37
+    error = failure("org/m", settings)
+    assert "wait 37 seconds" in (error.hint or "")
+    assert error.details["retry_after"] == 37
+
+
+def test_a_snapshot_copied_to_a_volume(hub: Hub, settings: Settings, tmp_path: Path) -> None:
+    """With its links followed it is a model; with links to nothing it is none."""
+    hub.repo("org/m", content := files())
+    models.fetch_weights(models.resolve("org/m", settings), settings)
+
+    def at(name: str, *, follow: bool) -> Settings:
+        shutil.copytree(settings.hub.cache, tmp_path / name, symlinks=not follow)
+        if not follow:
+            shutil.rmtree(next((tmp_path / name).rglob("blobs")))
+        moved = replace(settings.hub, cache=tmp_path / name)
+        return offline(replace(settings, hub=moved, store=tmp_path / f"{name}-store"))
+
+    whole = at("whole", follow=True)
+    model = models.fetch_weights(models.resolve("org/m", whole), whole)
+    assert model.weights[0].path is not None
+    assert not model.weights[0].path.is_symlink()
+    assert model.weights[0].path.read_bytes() == content[SINGLE]
+    dangling = at("dangling", follow=False)
+    with pytest.raises(NotCachedError):
+        models.fetch_weights(models.resolve("org/m", dangling), dangling)
+
+
+@pytest.mark.parametrize("case", ["allowed", "gated", "refused", "failing", "unreachable"])
+def test_a_token_is_nowhere(hub: Hub, run: Run, tmp_path: Path, case: str) -> None:
+    hub.repo("org/m", files(), gated=True)
+    hub.tokens = {} if case == "refused" else {TOKEN: case == "allowed"}
+    hub.status = 500 if case == "failing" else None
+    endpoint = "http://127.0.0.1:1" if case == "unreachable" else hub.endpoint
+    home = tmp_path / "home"
+    home.mkdir()
+    done = run(
+        *("build", "org/m", "--target=trn2", "--toolchain=sdk-2.28", "--seq-len=64"),
+        *("--dry-run", "--json", "-vv", "--store", str(tmp_path / "store")),
+        HF_TOKEN=TOKEN,
+        HF_ENDPOINT=endpoint,
+        HOME=str(home),
+    )
+    assert done.code == (0 if case == "allowed" else 4), done.err
+    assert TOKEN not in done.out + done.err
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert (case == "allowed") <= bool(written)
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
 
 
 def test_a_forbidden_repository(hub: Hub, settings: Settings) -> None:

@@ -68,7 +68,7 @@ def test_a_hit_imports_nothing_heavy(hit: dict[str, Any]) -> None:
 def test_a_hit_imports_little_beyond_typer(hit: dict[str, Any]) -> None:
     """Our own rooms, and of the standard library what typer has not already paid for."""
     ours = {name for name in hit["modules"] if name.startswith("neuroncompile")}
-    assert len(ours) <= 70
+    assert len(ours) <= 75
     others = {name for name in hit["modules"] if not name.startswith(("_", "typer"))} - ours
     assert others <= {"dataclasses", "encodings.ascii", "fcntl", "hashlib", "shlex"}
 

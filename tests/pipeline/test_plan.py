@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import SMALL, Run
+from neuroncompile.runtime.sampling import resolve_sampling
+from tests.conftest import ROOT, SMALL, Run
 
 
 def key(run: Run, *args: str, **env: str) -> str:
@@ -153,6 +157,130 @@ def test_one_config_in_two_spellings_is_one_key(run: Run, llama: Path, tmp_path:
     config |= {"rope_theta": rope["rope_theta"], "rope_scaling": None}
     (old / "config.json").write_text(json.dumps(config))
     assert key(run, str(old), *SMALL) == key(run, str(llama), *SMALL)
+
+
+V3 = """schema = 1
+[model]
+ref = "org/absent-671b"
+class = "mine.py:NeuronDeepseekV3"
+[model.facts]
+architectures = ["DeepseekV3ForCausalLM"]
+model_type = "deepseek_v3"
+vocab_size = 129280
+hidden_size = 7168
+intermediate_size = 18432
+moe_intermediate_size = 2048
+num_hidden_layers = 61
+num_attention_heads = 128
+num_key_value_heads = 128
+n_routed_experts = 256
+n_shared_experts = 1
+num_experts_per_tok = 8
+first_k_dense_replace = 3
+kv_lora_rank = 512
+q_lora_rank = 1536
+qk_rope_head_dim = 64
+qk_nope_head_dim = 128
+v_head_dim = 128
+max_position_embeddings = 163840
+rms_norm_eps = 1e-6
+torch_dtype = "bfloat16"
+rope_theta = 10000
+rope_scaling = { type = "yarn", factor = 40, original_max_position_embeddings = 4096 }
+[config]
+tp_degree = 64
+seq_len = 8192
+batch_size = 1
+[target]
+instance = "trn2.48xlarge"
+[toolchain]
+sdk = "2.28"
+"""
+PLANNING = """
+import json, sys
+import typer
+from neuroncompile.cli import main
+calls = 0
+def count(frame, event, argument):
+    global calls
+    calls += event == "call"
+sys.setprofile(count)
+code = main(sys.argv[1:])
+sys.setprofile(None)
+print(json.dumps({"code": code, "calls": calls, "modules": sorted(sys.modules)}))
+"""
+
+
+def test_671_billion_parameters_are_planned_without_any_of_them(tmp_path: Path) -> None:
+    """Calls and imports are counted, which is the same on a fast and on a busy machine."""
+    (tmp_path / "mine.py").write_text("class NeuronDeepseekV3:\n    pass\n")
+    recipe = tmp_path / "v3.toml"
+    recipe.write_text(V3)
+    command = ["build", str(recipe), "--dry-run", "--json", "--offline"]
+    done = subprocess.run(
+        [sys.executable, "-c", PLANNING, *command, "--store", str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    document, measured = map(json.loads, done.stdout.splitlines())
+    assert (measured["code"], document["exit_code"]) == (0, 0)
+    assert document["result"]["spec"]["model"]["n_routed_experts"] == 256
+    assert document["result"]["graphs"]
+    assert measured["calls"] < 100_000
+    loaded = {name.split(".")[0] for name in measured["modules"]}
+    assert not loaded & {"torch", "transformers", "numpy", "safetensors", "huggingface_hub"}
+
+
+@pytest.mark.parametrize("spelling", ["torch_dtype", "dtype"])
+def test_dtype_in_both_spellings_is_one_key(
+    run: Run, llama: Path, tmp_path: Path, spelling: str
+) -> None:
+    """And a checkpoint's header counts, whatever its config says or leaves open."""
+    import shutil
+
+    base = key(run, str(llama), *SMALL)
+    for value in ("float32", "auto", None, "torch.float32", "float16"):
+        place = tmp_path / str(value)
+        shutil.copytree(llama, place)
+        config = json.loads((place / "config.json").read_text())
+        config.pop("dtype")
+        (place / "config.json").write_text(json.dumps({**config, spelling: value}))
+        assert key(run, str(place), *SMALL) == base, value
+
+
+def test_an_eight_bit_checkpoint_is_refused_by_name(run: Run, tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'schema = 1\n[model]\nref = "org/absent"\n[model.facts]\nmodel_type = "llama"\n'
+        "vocab_size = 64\nhidden_size = 32\nintermediate_size = 48\nnum_hidden_layers = 2\n"
+        'num_attention_heads = 4\ntorch_dtype = "float8_e4m3fn"\n'
+    )
+    done = run("build", str(recipe), "--dry-run", "--offline", "--json")
+    assert done.code == 5
+    error = done.document["error"]
+    assert "float8_e4m3fn" in error["message"] + str(error["details"])
+    assert "bfloat16" in str(error["details"]["legal"])
+
+
+@pytest.mark.parametrize("how", ["absent", False])
+def test_shipped_sampling_defaults_leave_greedy_alone(
+    run: Run, llama: Path, tmp_path: Path, how: object
+) -> None:
+    """temperature and top_p without do_sample, which transformers refuses to save."""
+    import shutil
+
+    place = tmp_path / "model"
+    shutil.copytree(llama, place)
+    shipped = {"temperature": 0.9, "top_p": 0.6, **({} if how == "absent" else {"do_sample": how})}
+    text = json.dumps(shipped, indent=3) + "\n\n"
+    (place / "generation_config.json").write_text(text)
+    assert key(run, str(place), *SMALL) == key(run, str(llama), *SMALL)
+    assert (place / "generation_config.json").read_text() == text
+    checkpoint = json.loads(text)
+    sampling = resolve_sampling(command_line={}, request={}, generation_config=checkpoint)
+    assert sampling.params.temperature == 0
 
 
 @pytest.mark.parametrize(
