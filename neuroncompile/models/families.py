@@ -23,6 +23,7 @@ __all__ = [
     "Architecture",
     "architecture_of",
     "check_release",
+    "nxdi_class",
 ]
 
 
@@ -69,6 +70,12 @@ SINCE = {
 }
 """Family → first NxDI release that lists it. All are still listed in 0.9, the last with public
 source."""
+
+STAND_INS = {
+    "mistral": "neuronx_distributed_inference.models.llama.modeling_llama:NeuronLlamaForCausalLM"
+}
+"""Family → the class that runs it before NxDI lists it, as vLLM's loader does: the same layers
+less the sliding window."""
 
 
 def _architecture(
@@ -302,29 +309,60 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     return found
 
 
-def check_release(architecture: Architecture, version: str | None) -> None:
+def nxdi_class(architecture: Architecture, version: str | None) -> str:
+    """ "module:Class" of NxDI that runs the architecture in a release."""
+    if architecture.family in STAND_INS and _precedes(version, architecture.since):
+        return STAND_INS[architecture.family]
+    return architecture.nxdi
+
+
+def check_release(
+    architecture: Architecture,
+    version: str | None,
+    normal: Mapping[str, Any],
+    *,
+    seq_len: int | None = None,
+) -> None:
     """Refuse a family that this NxDI does not have yet.
 
     Args:
         version: of neuronx-distributed-inference, "0.8.16251"; None or one that cannot be read
             is not judged.
+        normal: normalised config of the model.
+        seq_len: of the program; a sliding window at least as long does nothing.
 
     Raises:
         ConfigError: with the first release that lists the family.
     """
-    numbers = (version or "").split(".")[:2]
-    if not architecture.since or len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+    if not _precedes(version, architecture.since):
         return
-    first = architecture.since.split(".")
-    if [int(n) for n in numbers] < [int(n) for n in first]:
+    window = normal.get("sliding_window")
+    if architecture.family in STAND_INS:
+        if window is None or (seq_len is not None and seq_len <= window):
+            return
         raise ConfigError(
-            f"{architecture.family} is in NxD Inference from {architecture.since} on, and the "
-            f"toolchain has {version}",
-            field="toolchain.neuronx-distributed-inference",
-            value=version,
-            legal=f"at least {architecture.since}",
-            hint="name a newer SDK with --toolchain, or a class of your own with --model-class",
+            f"sliding_window is {window}; NxD Inference {version} runs {architecture.family} "
+            "through its Llama class, which has none",
+            field="sliding_window",
+            value=window,
+            legal=f"seq_len up to {window}, or NxD Inference from {architecture.since} on",
+            hint=f"set seq_len to {window} or less, or name a newer SDK with --toolchain",
         )
+    raise ConfigError(
+        f"{architecture.family} is in NxD Inference from {architecture.since} on, and the "
+        f"toolchain has {version}",
+        field="toolchain.neuronx-distributed-inference",
+        value=version,
+        legal=f"at least {architecture.since}",
+        hint="name a newer SDK with --toolchain, or a class of your own with --model-class",
+    )
+
+
+def _precedes(version: str | None, since: str) -> bool:
+    numbers = (version or "").split(".")[:2]
+    if not since or len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+        return False
+    return [int(n) for n in numbers] < [int(n) for n in since.split(".")]
 
 
 def _by_model_type(model_type: object) -> Architecture:

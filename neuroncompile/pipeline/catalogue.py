@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from neuroncompile.backends import backend_for
 from neuroncompile.config import (
@@ -127,9 +128,9 @@ def toolchain_freeze_command(
 
 def models_ls_command(output: Output) -> int:
     """Families with class, NxDI's module and releases, and what the cpu target runs."""
-    from neuroncompile.models.architecture import ARCHITECTURES
+    from neuroncompile.models.families import ARCHITECTURES, STAND_INS
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for architecture in ARCHITECTURES.values():
         module, _, name = architecture.nxdi.partition(":")
         rows.append(
@@ -140,6 +141,7 @@ def models_ls_command(output: Output) -> int:
                 "module": module,
                 "nxdi_since": architecture.since,
                 "nxdi_verified_to": NXDI_VERIFIED,
+                "before_that": STAND_INS.get(architecture.family),
                 "cpu": architecture.cpu,
             }
         )
@@ -151,7 +153,7 @@ def models_ls_command(output: Output) -> int:
                 str(row["architecture"]),
                 f">= {row['nxdi_since']}",
                 "yes" if row["cpu"] else "-",
-                f"{row['module']}:{row['class']}",
+                row["class"] + (", before it Llama's" if row["before_that"] else ""),
             )
             for row in rows
         ],

@@ -124,9 +124,9 @@ def make_plan(
     architecture = architecture_for(model, custom)
     normal = normalise(model.config, architecture)
     named = {**normal, "architectures": [architecture.name]}
-    if not target.is_cpu:
-        _check_family(architecture, normal, toolchain, custom)
     config, adapters = _config(request, recipe, target, model, normal, fetching)
+    if not target.is_cpu:
+        _check_family(architecture, normal, toolchain, custom, config["seq_len"])
     warnings = notices(request, config) + list(
         check_config(
             config,
@@ -215,13 +215,15 @@ def _check_family(
     normal: Mapping[str, Any],
     toolchain: Toolchain,
     custom: CustomClass | None,
+    seq_len: int,
 ) -> None:
     """Whether NxDI has the family, and computes what its config says."""
     from neuroncompile.models.families import check_release
     from neuroncompile.models.rope import check_rope
 
     if custom is None:
-        check_release(architecture, toolchain.packages.get("neuronx-distributed-inference"))
+        version = toolchain.packages.get("neuronx-distributed-inference")
+        check_release(architecture, version, normal, seq_len=seq_len)
     check_rope(normal, architecture.family if custom is None else None)
 
 

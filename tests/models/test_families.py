@@ -8,7 +8,7 @@ import pytest
 
 from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models.architecture import ARCHITECTURES, architecture_of
-from neuroncompile.models.families import check_release
+from neuroncompile.models.families import check_release, nxdi_class
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,24 @@ def test_every_family_names_its_vendor_class() -> None:
 )
 def test_a_family_needs_a_release_that_has_it(name: str, version: str | None, has: bool) -> None:
     if has:
-        check_release(ARCHITECTURES[name], version)
+        check_release(ARCHITECTURES[name], version, {})
         return
     with pytest.raises(ConfigError) as raised:
-        check_release(ARCHITECTURES[name], version)
+        check_release(ARCHITECTURES[name], version, {})
     assert ARCHITECTURES[name].since in str(raised.value)
     assert str(version) in str(raised.value)
     assert raised.value.field == "toolchain.neuronx-distributed-inference"
+
+
+def test_mistral_goes_through_llama_before_it_has_a_class() -> None:
+    mistral = ARCHITECTURES["MistralForCausalLM"]
+    assert nxdi_class(mistral, "0.8.16251").endswith("modeling_llama:NeuronLlamaForCausalLM")
+    assert nxdi_class(mistral, "0.9.17334") == mistral.nxdi
+    assert nxdi_class(mistral, None) == mistral.nxdi
+    check_release(mistral, "0.8.16251", {"sliding_window": None})
+    check_release(mistral, "0.8.16251", {"sliding_window": 4096}, seq_len=4096)
+    check_release(mistral, "0.9.17334", {"sliding_window": 4096}, seq_len=8192)
+    with pytest.raises(ConfigError, match="Llama class") as raised:
+        check_release(mistral, "0.8.16251", {"sliding_window": 4096}, seq_len=8192)
+    assert raised.value.field == "sliding_window"
+    assert "4096" in str(raised.value.hint)
