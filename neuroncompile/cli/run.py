@@ -96,6 +96,14 @@ def run(
     jobs: o.Jobs = None,
     retry_failed: o.RetryFailed = False,
     require_cached: o.RequireCached = False,
+    artifact: Annotated[
+        str,
+        typer.Option(
+            "--artifact",
+            metavar="KEY",
+            help="Run exactly this program of the store; an option that contradicts it is refused.",
+        ),
+    ] = "",
     tier: o.Tier = None,
 ) -> int:
     from neuroncompile.pipeline.run_command import RunRequest, run_command
@@ -117,6 +125,7 @@ def run(
             "stop": tuple(stop) if stop else None,
         },
         require_cached=require_cached,
+        artifact=artifact or None,
     )
     settings = state.settings(
         jobs=jobs, toolchain=toolchain or None, tiers=tier, retry_failed=retry_failed

@@ -37,11 +37,12 @@ def effective_config(
         model_dtype=model_dtype,
         target=target,
         base=_base(request, target, model.get("max_position_embeddings")),
-        recipe=recipe,
+        recipe=recipe if request.artifact is None else None,
         flags=request.flags,
         overrides=_overrides(request)[0],
         sets=request.sets,
-        allow_unknown=request.allow_unknown,
+        # what an artifact holds is known to its builder; a typo contradicts it anyway
+        allow_unknown=request.allow_unknown or request.artifact is not None,
         environ=os.environ,
     )
 
@@ -73,6 +74,10 @@ def compiler_inputs(target: Target) -> dict[str, Any]:
 def _base(
     request: BuildRequest, target: Target, positions: Any
 ) -> dict[str, tuple[str, Any]] | None:
+    if request.artifact is not None:
+        from neuroncompile.pipeline.artifact import config_of
+
+        return config_of(request.artifact)
     if not request.vllm:
         return None
     from neuroncompile.config.vllm import vllm_layer

@@ -127,6 +127,10 @@ def make_plan(
     config, adapters = _config(request, recipe, target, model, normal, fetching)
     if not target.is_cpu:
         _check_family(architecture, normal, toolchain, custom, config["seq_len"])
+    if request.artifact is not None:
+        from neuroncompile.pipeline.artifact import check_config_of
+
+        check_config_of(request.artifact, config)
     warnings = notices(request, config) + list(
         check_config(
             config,
@@ -145,7 +149,7 @@ def make_plan(
             "the key is computed from the recipe's facts; a field of the model's own config.json "
             "that they leave out would change it"
         )
-    optlevel = _optlevel(backend, request.optlevel)
+    optlevel = _optlevel(backend, request)
     spec = compile_spec(
         backend=backend.name,
         model=named if custom is None else {**named, "class": custom.spec()},
@@ -157,6 +161,11 @@ def make_plan(
         fused_speculation=bool(config.get("enable_fused_speculation")),
         draft=draft.spec if draft is not None else None,
     )
+    key = spec_key(spec)
+    if request.artifact is not None:
+        from neuroncompile.pipeline.artifact import check_chosen
+
+        check_chosen(request.artifact, spec, key)
     return Plan(
         request=request,
         model=model,
@@ -168,7 +177,7 @@ def make_plan(
         backend=backend.name,
         optlevel=optlevel,
         spec=spec,
-        key=spec_key(spec),
+        key=key,
         warnings=tuple(warnings),
         draft=draft.model if draft is not None else None,
         adapters=adapters,
@@ -288,7 +297,7 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
 
         refuse_on_cpu(request, recipe)
     effective_config(request, recipe, target, model={}, model_dtype=None)
-    _optlevel(backend_for(target.platform), request.optlevel)
+    _optlevel(backend_for(target.platform), request)
 
 
 def _toolchain(
@@ -333,7 +342,11 @@ def _model(request: BuildRequest, recipe: Recipe | None, fetching: _Fetching) ->
     )
 
 
-def _optlevel(backend: Backend, asked: str | None) -> str | None:
+def _optlevel(backend: Backend, request: BuildRequest) -> str | None:
+    asked = request.optlevel
+    if asked is None and request.artifact is not None:
+        level: str | None = request.artifact.spec["optlevel"]
+        return level
     if asked is None:
         return backend.default_optlevel
     if asked not in backend.optlevels:

@@ -36,6 +36,11 @@ def target_of(request: BuildRequest, recipe: Recipe | None) -> tuple[Target, str
     """What is compiled for, and the layer that chose it."""
     if request.target:
         return parse_target(request.target), "flag --target"
+    if request.artifact is not None:
+        from neuroncompile.pipeline.artifact import target_text
+
+        text = target_text(request.artifact)
+        return parse_target(text), f"artifact {request.artifact.key[:12]}"
     if recipe is not None and recipe.target is not None:
         return recipe.target, f"recipe {recipe.name}"
     return parse_target("cpu"), "default"

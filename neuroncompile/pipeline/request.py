@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["BuildRequest"]
+__all__ = ["BuildRequest", "Chosen"]
+
+
+class Chosen(NamedTuple):
+    """A program that exists: its key, 64 hex digits, and its spec."""
+
+    key: str
+    spec: Mapping[str, Any]
 
 
 class BuildRequest(NamedTuple):
@@ -24,6 +31,7 @@ class BuildRequest(NamedTuple):
         allow_head_padding: consent to attention heads of zeros where tp does not divide them.
         revision: branch, tag or commit of a hub model.
         toolchain: name or frozen file.
+        artifact: the only program that will do, or None for whichever the rest asks for.
         model_class: "PATH_OR_MODULE:Class" of the user's own, for Neuron targets.
         draft: reference of a draft model, or "self".
         adapters: "NAME=REF" texts.
@@ -41,6 +49,7 @@ class BuildRequest(NamedTuple):
     allow_head_padding: bool = False
     revision: str | None = None
     toolchain: str | None = None
+    artifact: Chosen | None = None
     model_class: str | None = None
     draft: str | None = None
     adapters: tuple[str, ...] = ()

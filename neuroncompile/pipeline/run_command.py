@@ -41,6 +41,7 @@ class RunRequest:
         chat_template: template file of the user's.
         sampling: command-line values; None where not given.
         require_cached: never compile or pack.
+        artifact: key of the only program that will do, as typed.
     """
 
     build: BuildRequest
@@ -51,6 +52,7 @@ class RunRequest:
     chat_template: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     require_cached: bool = False
+    artifact: str | None = None
 
 
 def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
@@ -69,8 +71,13 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
         elif request.chat:
             chat_template(speech.model.tokenizer_dir, speech.template_file)
 
+    build = request.build
+    if request.artifact is not None:
+        from neuroncompile.pipeline.artifact import choose
+
+        build = choose(build, request.artifact, settings, output)
     session = open_session(
-        request.build,
+        build,
         settings,
         output,
         require_cached=request.require_cached,
