@@ -155,7 +155,6 @@ def _answer(session: Session, asks: Sequence[Ask], request: RunRequest, output: 
 
 
 def _notice(session: Session, sampling: Sampling, output: Output) -> None:
-    plan = session.built.plan
     shown = ", ".join(
         f"{name} {row['value']} ({row['origin']})"
         for name, row in sampling.rows().items()
@@ -168,11 +167,6 @@ def _notice(session: Session, sampling: Sampling, output: Output) -> None:
     )
     for notice in sampling.notices:
         output.note(notice)
-    if sampling.params.greedy and plan.model.generation_config.get("do_sample"):
-        output.note(
-            "the model's generation_config samples by default; decoding greedily "
-            "(--temperature asks for sampling)"
-        )
 
 
 def _summary(session: Session, completions: Sequence[Completion], output: Output) -> None:

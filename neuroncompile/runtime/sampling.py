@@ -149,6 +149,8 @@ def resolve_sampling(
         values["seed"] = int.from_bytes(os.urandom(4), "big") if sample else 0
         origins["seed"] = "drawn" if sample else "default"
     notices = _not_applied(generation_config)
+    if not sample and "temperature" not in asked:
+        notices += _left_greedy(generation_config)
     if origins["top_k"] == "generation_config" and _above_limit(values["top_k"]):
         # A checkpoint's default must not refuse every request.
         notices.append(f"top_k {values['top_k']} of generation_config is capped at {TOP_K_LIMIT}")
@@ -197,6 +199,27 @@ def _not_applied(generation_config: Mapping[str, Any]) -> list[str]:
         f"{name} {generation_config[name]} of generation_config is not applied"
         for name, off in _NOT_APPLIED.items()
         if generation_config.get(name) is not None and generation_config[name] not in off
+    ]
+
+
+def _left_greedy(generation_config: Mapping[str, Any]) -> list[str]:
+    """What a checkpoint says of sampling while nobody has asked for it, in one line at most."""
+    if generation_config.get("do_sample"):
+        return [
+            "the model's generation_config samples by default; decoding greedily "
+            "(--temperature asks for sampling)"
+        ]
+    neutral = {"temperature": (0, 1), "top_p": (1,)}
+    named = [
+        f"{name} {generation_config[name]}"
+        for name, values in neutral.items()
+        if generation_config.get(name) is not None and generation_config[name] not in values
+    ]
+    if not named:
+        return []
+    return [
+        f"the model's generation_config has {' and '.join(named)} and does not say do_sample; "
+        "decoding greedily (--temperature asks for sampling)"
     ]
 
 

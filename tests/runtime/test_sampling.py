@@ -156,3 +156,26 @@ def test_the_length_of_a_checkpoint_counts_even_when_greedy() -> None:
         ).params.max_new_tokens
         == 5
     )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "words"),
+    [
+        ({"temperature": 0.9, "top_p": 0.6}, "temperature 0.9 and top_p 0.6"),
+        ({"temperature": 0.9, "top_p": 0.6, "do_sample": False}, "temperature 0.9 and top_p 0.6"),
+        ({"temperature": 0.6, "do_sample": True}, "samples by default"),
+        ({"temperature": 1.0, "top_p": 1.0}, None),
+        ({"eos_token_id": 2}, None),
+    ],
+)
+def test_a_checkpoint_that_speaks_of_sampling_is_greedy_and_told_once(
+    checkpoint: dict[str, Any], words: str | None
+) -> None:
+    resolved = resolve_sampling(command_line={}, request={}, generation_config=checkpoint)
+    assert resolved.params.greedy
+    assert len(resolved.notices) == (words is not None)
+    assert words is None or words in resolved.notices[0]
+    asked = resolve_sampling(
+        command_line={"temperature": 0.0}, request={}, generation_config=checkpoint
+    )
+    assert asked.notices == (), "who asks for greedy needs no telling"
