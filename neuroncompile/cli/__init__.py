@@ -26,6 +26,7 @@ __all__ = ["COMMANDS", "application", "main"]
 COMMANDS = {
     "build": "compile a model, or find it compiled",
     "run": "decode text, building first if needed",
+    "plan": "say what a program needs, and whether it fits",
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",
     "recipes": "list and show recipes",

@@ -15,7 +15,6 @@ others, and then the others side by side. So n graphs with j compilers at once t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 __all__ = ["Minutes", "compile_minutes", "pair_seconds"]
@@ -51,9 +50,3 @@ def compile_minutes(parameters: float, ranks: int, graphs: int, jobs: int) -> Mi
     steps = 1 + -(-(graphs - 1) // max(1, jobs)) if graphs else 0
     typical = pair_seconds(parameters, ranks) / 2 * steps / 60
     return Minutes(typical * LOW, typical, typical * HIGH)
-
-
-def middle(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Smallest, median and largest of what was measured here."""
-    ordered = sorted(seconds)
-    return ordered[0], ordered[len(ordered) // 2], ordered[-1]

@@ -42,7 +42,7 @@ class Dimensions(NamedTuple):
         attention_gate: whether a gate as wide as the queries multiplies attention's output.
         latent: with latent attention, its widths.
         window: sliding window or attention chunk in tokens, None where there is none.
-        has_vision: an encoder for images is part of the checkpoint; it is not sized.
+        unsized: parts of the checkpoint that these numbers leave out or only approximate.
     """
 
     family: str
@@ -66,7 +66,7 @@ class Dimensions(NamedTuple):
     attention_gate: bool
     latent: Latent | None
     window: int | None
-    has_vision: bool
+    unsized: tuple[str, ...]
 
     @property
     def parameters(self) -> int:
@@ -152,7 +152,7 @@ def dimensions_of(config: Mapping[str, Any]) -> Dimensions:
         attention_gate=family in _GATED,
         latent=_latent(fields),
         window=_count(fields, "attention_chunk_size", "sliding_window") or None,
-        has_vision=isinstance(config.get("vision_config"), Mapping),
+        unsized=_unsized(config, fields),
     )
 
 
@@ -201,6 +201,16 @@ def _latent(fields: Mapping[str, Any]) -> Latent | None:
         nope=_size(fields, "qk_nope_head_dim"),
         value=_size(fields, "v_head_dim"),
     )
+
+
+def _unsized(config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[str, ...]:
+    parts = []
+    if isinstance(config.get("vision_config"), Mapping):
+        parts.append("the vision encoder is not counted")
+    kinds = fields.get("layer_types")
+    if isinstance(kinds, (list, tuple)) and "linear_attention" in kinds:
+        parts.append("layers of linear attention are counted as full attention")
+    return tuple(parts)
 
 
 def _count(fields: Mapping[str, Any], *names: str) -> int:

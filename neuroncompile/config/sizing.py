@@ -257,9 +257,7 @@ def cache_of(model: Dimensions, neuron: Mapping[str, Any]) -> Cache:
     return Cache(rows, heads, width, lengths, BYTES[dtype])
 
 
-def _lengths(
-    model: Dimensions, neuron: Mapping[str, Any], length: int, tp: int
-) -> tuple[int, ...]:
+def _lengths(model: Dimensions, neuron: Mapping[str, Any], length: int, tp: int) -> tuple[int, ...]:
     """Positions of each layer's cache, which depend on the family's class in NxDI.
 
     Llama and Mistral keep one window for all layers; GPT-OSS keeps its window in every other
