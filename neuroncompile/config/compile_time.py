@@ -5,7 +5,8 @@
 A least-squares line through the logarithms of 51 models that NxD Inference's contributed READMEs
 report (trn1.32xlarge, bfloat16, batch 1, one context-encoding and one token-generation graph,
 tensor parallelism 1 to 8). Its residuals are a factor of 1.6 at one standard deviation; half to
-three times the figure holds 47 of the 51, and four larger programs on trn2 that were not fitted.
+three times the figure holds 48 of the 51, and three of four larger programs on trn2 that were not
+fitted; the fourth took 0.48 of it.
 Size explains little more than that: layer code, kernels and flags decide as much.
 
 NxD compiles the first token-generation graph alone, since its weight layout is copied into all

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 from neuroncompile.config.dimensions import Dimensions
@@ -39,16 +40,16 @@ class _Tensor(NamedTuple):
         name: module path, for `modules_to_not_convert`; empty for what is never quantised.
         rows: output channels on the rank, one scale each.
         columns: elements of a row.
-        count: how many such tensors.
-        bytes: bytes of an element when it is not the config's dtype.
+        number: how many such tensors.
+        element: bytes of an element when it is not the config's dtype.
     """
 
     group: str
     name: str
     rows: int
     columns: int
-    count: int = 1
-    bytes: int | None = None
+    number: int = 1
+    element: int | None = None
 
 
 def weight_bytes(model: Dimensions, neuron: Mapping[str, Any]) -> dict[str, int]:
@@ -61,12 +62,12 @@ def weight_bytes(model: Dimensions, neuron: Mapping[str, Any]) -> dict[str, int]
     quantised = _Quantised(neuron)
     sizes: Counter[str] = Counter()
     for tensor in _tensors(model, neuron):
-        elements = tensor.rows * tensor.columns * tensor.count
+        elements = tensor.rows * tensor.columns * tensor.number
         if quantised.takes(tensor.name):
             sizes[tensor.group] += quantised.data(elements)
             sizes["scales"] += quantised.scales(tensor)
         else:
-            sizes[tensor.group] += elements * (tensor.bytes or element)
+            sizes[tensor.group] += elements * (tensor.element or element)
     return {group: size for group, size in sizes.items() if size}
 
 
@@ -81,13 +82,7 @@ class _Quantised:
             "per_tensor"
         )
         block = neuron.get("quantization_block_size")
-        self.block = 0
-        if isinstance(block, int):
-            self.block = block
-        elif block:
-            self.block = 1
-            for side in block:
-                self.block *= int(side)
+        self.block = prod(block) if isinstance(block, (list, tuple)) else block or 0
 
     def takes(self, name: str) -> bool:
         return self.on and bool(name) and not any(part in name for part in self.excluded)
@@ -98,10 +93,10 @@ class _Quantised:
     def scales(self, tensor: _Tensor) -> int:
         elements = tensor.rows * tensor.columns
         if self.four_bits:  # one byte of exponent for 32 elements (OCP MX)
-            return -(-elements // 32) * tensor.count
+            return -(-elements // 32) * tensor.number
         if self.block:
-            return -(-elements // self.block) * 4 * tensor.count
-        return (1 if self.per_tensor else tensor.rows) * 4 * tensor.count
+            return -(-elements // self.block) * 4 * tensor.number
+        return (1 if self.per_tensor else tensor.rows) * 4 * tensor.number
 
 
 def _tensors(model: Dimensions, neuron: Mapping[str, Any]) -> Iterator[_Tensor]:
@@ -167,7 +162,7 @@ def _experts(
     number, width = _expert_share(model, neuron, tp)
     width_whole = max(model.expert_intermediate, neuron.get("padded_intermediate_size") or 0)
     width = _share(width_whole, width)
-    yield _Tensor("router", "", model.experts, hidden, bytes=4)
+    yield _Tensor("router", "", model.experts, hidden, element=4)
     yield from _mlp("experts", f"{name}experts.", hidden, width, number)
     if model.family == "gpt_oss":  # its experts and router have biases
         yield _Tensor("experts", "", 2 * width + hidden, number)
@@ -184,10 +179,10 @@ def _expert_share(model: Dimensions, neuron: Mapping[str, Any], tp: int) -> tupl
     return _share(model.experts, neuron.get("ep_degree") or 1), tp
 
 
-def _mlp(group: str, name: str, hidden: int, width: int, count: int = 1) -> Iterator[_Tensor]:
-    yield _Tensor(group, f"{name}gate_proj", width, hidden, count)
-    yield _Tensor(group, f"{name}up_proj", width, hidden, count)
-    yield _Tensor(group, f"{name}down_proj", hidden, width, count)
+def _mlp(group: str, name: str, hidden: int, width: int, number: int = 1) -> Iterator[_Tensor]:
+    yield _Tensor(group, f"{name}gate_proj", width, hidden, number)
+    yield _Tensor(group, f"{name}up_proj", width, hidden, number)
+    yield _Tensor(group, f"{name}down_proj", hidden, width, number)
 
 
 def _share(size: int, ranks: int) -> int:

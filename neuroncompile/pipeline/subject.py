@@ -153,14 +153,13 @@ def _from_plan(request: BuildRequest, settings: Settings, progress: Progress | N
     plan = make_plan(request, settings, progress=progress, from_facts=True)
     sizes = [weight.size for weight in plan.model.weights]
     known = plan.model.weights_format == "safetensors" and sizes and all(sizes)
-    model = {name: value for name, value in plan.spec["model"].items()}
     return Subject(
         request=request,
         recipe=plan.recipe,
         name=plan.model.name,
         model=dimensions_of(plan.model.config),
         raw=plan.model.config,
-        config=model,
+        config=plan.spec["model"],
         dtype=plan.model.dtype,
         on_disk=sum(sizes) if known else None,
         variant=Variant(plan.config, plan.warnings),

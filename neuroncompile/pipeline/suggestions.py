@@ -174,8 +174,8 @@ class _Trial:
 
     def _eight_bits(self) -> Iterator[Change]:
         if not self.config.get("kv_quant_config"):
-            sets = ("kv_cache_quant=true", "kv_quant_config.direct_cast=true")
-            yield Change("an FP8 key-value cache", sets)
+            cache = ("kv_cache_quant=true", "kv_quant_config.direct_cast=true")
+            yield Change("an FP8 key-value cache", cache)
         if not self.config.get("quantized"):
             fp8 = self.target.platform in ("trn2", "trn3")
             dtype = "f8e4m3" if fp8 else "int8"
