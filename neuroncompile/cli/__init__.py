@@ -31,7 +31,7 @@ COMMANDS = {
     "store": "look into the artifact store",
     "recipes": "list and show recipes",
     "toolchain": "show and freeze compiler toolchains",
-    "targets": "list compile targets",
+    "targets": "list and show compile targets",
 }
 
 _FLAGS = {"--json", "-q", "--quiet", "-v", "-vv", "--verbose", "--offline"}

@@ -159,8 +159,9 @@ def suggestions(need: Need, changes: list[Suggestion], output: Output) -> None:
     output.line("it fits with any of these, cheapest first")
     for change in changes:
         output.line(f"  {change.text}: {change.need.fraction:.0%}, {change.need.verdict}")
-        for line in _wrapped(" ".join(change.options), "    "):
-            output.line(line)
+        glued = " ".join(option.replace(" ", "\0") for option in change.options)
+        for line in _wrapped(glued, "    "):
+            output.line(line.replace("\0", " "))
 
 
 def _row(name: str, size: int, budget: int) -> str:

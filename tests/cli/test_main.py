@@ -32,6 +32,8 @@ def all_commands() -> list[list[str]]:
         ["toolchain", "show"],
         ["toolchain", "freeze"],
         ["targets", "ls"],
+        ["targets", "show"],
+        ["plan"],
     ]
 
 
