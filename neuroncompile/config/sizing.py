@@ -9,6 +9,8 @@ What NxD Inference 0.9 allocates, tensor by tensor:
   output matrix always along the vocabulary, padded to a multiple of the degree
   (ParallelEmbedding and ColumnParallelLinear in models/*/modeling_*.py). Tied embeddings are
   loaded twice: `update_state_dict_for_tied_weights` clones the one into the other.
+- Context or data parallelism of attention splits its weights over fewer ranks, and may keep two
+  sets of them (`_attention_degrees`).
 - Norms, the down-projections of latent attention and the router (in float32) are whole on every
   rank. Experts are divided by `moe_ep_degree` (or `ep_degree`), their width by the rest: with
   expert parallelism of one, every rank holds every expert at 1/tp of its width
@@ -110,13 +112,26 @@ def _tensors(model: Dimensions, neuron: Mapping[str, Any]) -> Iterator[_Tensor]:
     for layer, mixture in enumerate(model.mixture):
         name = f"layers.{layer}."
         attention = _latent_attention if model.latent else _attention
-        yield from attention(model, hidden, tp, f"{name}self_attn.")
+        for ranks in _attention_degrees(neuron, tp):
+            yield from attention(model, hidden, ranks, f"{name}self_attn.")
         if mixture:
             yield from _experts(model, neuron, hidden, tp, f"{name}mlp.")
         else:
             yield from _mlp("mlp", f"{name}mlp.", hidden, _share(model.intermediate, tp))
         yield _Tensor("norms", "", model.layer_norms, hidden)
     yield _Tensor("norms", "", 1, hidden)
+
+
+def _attention_degrees(neuron: Mapping[str, Any], tp: int) -> tuple[int, ...]:
+    """Ranks that attention is split over, once for each copy of its weights.
+
+    Context and data parallelism take their part of the ranks away from it; where prompts and
+    decoding differ in that, both keep weights of their own (modules/attention/attention_base.py,
+    `init_tkg_cp_qkv_o_proj`).
+    """
+    context = neuron.get("cp_degree") or 1
+    data = neuron.get("attention_dp_degree") or 1
+    return tuple(max(1, tp // degree) for degree in dict.fromkeys((context, data)))
 
 
 def _attention(model: Dimensions, hidden: int, tp: int, name: str) -> Iterator[_Tensor]:
@@ -145,11 +160,11 @@ def _latent_attention(model: Dimensions, hidden: int, tp: int, name: str) -> Ite
     query = hidden
     if latent.query_rank:
         query = latent.query_rank
-        yield _Tensor("attention, replicated", f"{name}q_a_proj", query, hidden)
+        yield _Tensor("replicated attention", f"{name}q_a_proj", query, hidden)
         yield _Tensor("norms", "", 1, query)
     yield _Tensor("attention", f"{name}q_b_proj", heads * (latent.nope + latent.rope), query)
     down = latent.rank + latent.rope
-    yield _Tensor("attention, replicated", f"{name}kv_a_proj", down, hidden)
+    yield _Tensor("replicated attention", f"{name}kv_a_proj", down, hidden)
     yield _Tensor("norms", "", 1, latent.rank)
     up = heads * (latent.nope + latent.value)
     yield _Tensor("attention", f"{name}kv_b_proj", up, latent.rank)

@@ -80,7 +80,7 @@ def _neuron(
 ) -> int:
     need = need_of(subject, subject.variant, draft)
     host = host_of(subject, subject.variant, need)
-    jobs = settings.jobs or host.jobs or 1
+    jobs = settings.jobs or min(host.jobs or 1, max(1, len(subject.graphs())))
     minutes = minutes_of(subject, subject.variant, jobs)
     changes: list[Suggestion] = []
     if need.verdict == "red":

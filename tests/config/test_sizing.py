@@ -65,6 +65,17 @@ def test_replicated_heads_enlarge_the_weights_too() -> None:
     assert weights(TINY, tp_degree=4)["attention"] == query // 4 + key_value // 2
 
 
+def test_context_and_data_parallelism_of_attention() -> None:
+    """Fewer ranks for attention, and a second set of weights where prompts and decoding differ."""
+    model = {**TINY, "num_key_value_heads": 4}
+    one, two, four = (weights(model, tp_degree=tp)["attention"] for tp in (1, 2, 4))
+    assert weights(model, tp_degree=4, cp_degree=2)["attention"] == two + four
+    assert weights(model, tp_degree=4, attention_dp_degree=4)["attention"] == four + one
+    both = {"tp_degree": 4, "cp_degree": 2, "attention_dp_degree": 2}
+    assert weights(model, **both)["attention"] == two
+    assert weights(model, **{**both, "cp_degree": 4})["attention"] == one + two
+
+
 def test_padded_query_heads_and_vocabulary() -> None:
     three = weights(TINY, tp_degree=3)  # 4 query heads become 6, and so do 2 key-value heads
     assert three["attention"] == 2 * (64 * 2 * 16 * 4) * 2
@@ -107,7 +118,7 @@ def test_shared_experts_and_dense_layers() -> None:
     assert found["mlp"] == 3 * 3 * 7168 * 288 * 2
     assert found["shared experts"] == 3 * 7168 * 32 * 2
     assert found["experts"] == 256 * 3 * 7168 * 32 * 2
-    assert found["attention, replicated"] == 4 * 7168 * (1536 + 576) * 2
+    assert found["replicated attention"] == 4 * 7168 * (1536 + 576) * 2
 
 
 @pytest.mark.parametrize(
