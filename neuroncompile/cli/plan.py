@@ -55,8 +55,11 @@ def plan(
     revision: o.Revision = "",
     toolchain: o.ToolchainName = "",
     jobs: o.Jobs = None,
-    draft: Annotated[
-        str, typer.Option("--draft", metavar="MODEL", help="A draft model on the same cores.")
+    draft_model: Annotated[
+        str,
+        typer.Option(
+            "--draft-model", "--draft", metavar="MODEL", help="A draft model on the same cores."
+        ),
     ] = "",
     price: Annotated[
         float | None,
@@ -93,5 +96,5 @@ def plan(
     )
     settings = state.settings(jobs=jobs, toolchain=toolchain or None)
     return plan_command(
-        request, settings, state.output, draft=draft or None, price=price, check=check
+        request, settings, state.output, draft=draft_model or None, price=price, check=check
     )

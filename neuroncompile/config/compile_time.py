@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Minutes", "compile_minutes", "pair_seconds"]
+__all__ = ["MEASURED_TOKENS", "Minutes", "compile_minutes", "pair_seconds"]
 
 SECONDS, EXPONENT = 212.6, 0.567
+MEASURED_TOKENS = 2048
+"""The longest graph among those measured; longer ones are beyond what the rule knows."""
 LOW, HIGH = 0.5, 3.0
 
 _LEAST = 0.1  # billions; below it the models measured no longer get faster

@@ -62,7 +62,7 @@ def plan_command(
                 field="draft",
                 value=draft,
                 legal=None,
-                hint="leave --draft out, or name a Neuron target with --target",
+                hint="leave --draft-model out, or name a Neuron target with --target",
             )
         return _cpu(subject, history, price, output, check)
     second = draft_dimensions(draft, settings) if draft else None
@@ -89,7 +89,7 @@ def _neuron(
     page.memory(subject, need, output)
     page.graphs(subject, output)
     page.host(subject, host, output)
-    page.time(minutes, jobs, history, price, output)
+    page.time(subject, minutes, jobs, history, price, output)
     page.suggestions(need, changes, output)
     code = 5 if check and need.verdict == "red" else 0
     output.result(
@@ -114,7 +114,7 @@ def _cpu(
     page.head(subject, output)
     page.cpu_memory(need, output)
     page.graphs(subject, output)
-    page.time(None, 1, history, price, output)
+    page.time(subject, None, 1, history, price, output)
     code = 5 if check and need.verdict == "red" else 0
     output.result(
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from neuroncompile.config.compile_time import Minutes
+from neuroncompile.config.compile_time import MEASURED_TOKENS, Minutes
 from neuroncompile.config.host import HostNeed
 from neuroncompile.config.memory import Need
 from neuroncompile.hardware.memory import GIB
@@ -113,6 +113,7 @@ def host(subject: Subject, need: HostNeed, output: Output) -> None:
 
 
 def time(
+    subject: Subject,
     minutes: Minutes | None,
     jobs: int,
     history: list[History],
@@ -126,6 +127,8 @@ def time(
             f"{_minutes(minutes.typical)}, with {jobs} compiler{'s' if jobs > 1 else ''} at once"
         )
         output.line("  from 51 models measured elsewhere, which scatter by a factor of 1.6")
+        if max((graph.bucket for graph in subject.graphs()), default=0) > MEASURED_TOKENS:
+            output.line(f"  none had a graph above {MEASURED_TOKENS} tokens, which may take longer")
         if price is not None:
             dollars = [m / 60 * price for m in minutes]
             output.line(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.backends import Graph, backend_for
-from neuroncompile.config import NeuronConfig, Recipe, check_config, resolve_config
+from neuroncompile.config import NeuronConfig, Recipe, Toolchain, check_config, resolve_config
 from neuroncompile.config.dimensions import Dimensions, dimensions_of
 from neuroncompile.errors import ModelError, ToolchainError
-from neuroncompile.hardware.targets import Target
+from neuroncompile.hardware.targets import Target, parse_target
 from neuroncompile.models import Progress
 from neuroncompile.pipeline.plan import Plan, make_plan, recipe_of, target_of
 from neuroncompile.pipeline.request import BuildRequest
@@ -66,6 +66,7 @@ class Subject(NamedTuple):
         on_disk: bytes of its weight files, or None where they are not known.
         variant: the configuration asked for.
         plan: with its key, or None with `no_key` saying why.
+        toolchain: whose SDK's limits hold, or None where no plan was made.
     """
 
     request: BuildRequest
@@ -79,6 +80,7 @@ class Subject(NamedTuple):
     variant: Variant
     plan: Plan | None
     no_key: str | None
+    toolchain: Toolchain | None = None
 
     def vary(self, sets: Sequence[str] = (), target: str | None = None) -> Variant:
         """The request with these `--set`s added, and perhaps for another target.
@@ -89,7 +91,14 @@ class Subject(NamedTuple):
         request = self.request._replace(
             sets=(*self.request.sets, *sets), target=target or self.request.target
         )
-        return _variant(request, self.recipe, self.config, self.dtype)
+        toolchain = self.toolchain
+        if (
+            target
+            and self.plan is None
+            and parse_target(target).platform != self.variant.target.platform
+        ):
+            toolchain = None  # it was assumed for this platform; another one has its own
+        return _variant(request, self.recipe, self.config, self.dtype, toolchain)
 
     def graphs(self, variant: Variant | None = None) -> list[Graph]:
         """Graphs to compile, by the backend's own list."""
@@ -113,23 +122,27 @@ def load_subject(
     if config_only is not None and not _has_weights(config_only):
         return _from_config(request, None, _read(config_only), "no weights are there")
     try:
+        return _planned(request, settings, progress)
+    except ModelError as error:
+        if "supported" not in error.details:
+            raise
+        recipe = None if config_only else recipe_of(request.model)
+        raw = _raw_config(request.model, recipe, config_only, settings, request.revision)
+        return _from_config(request, recipe, raw, str(error))
+
+
+def _planned(request: BuildRequest, settings: Settings, progress: Progress | None) -> Subject:
+    """With its key, or without one where nothing names a toolchain."""
+    try:
         return _from_plan(request, settings, progress)
     except ToolchainError:
         if request.toolchain is not None or settings.toolchain is not None:
             raise
-        target, _ = target_of(request, recipe_of(request.model))
-        assumed = ASSUMED_SDK.get(target.platform, NEWEST_CHECKED)
-        subject = _from_plan(request._replace(toolchain=assumed), settings, progress)
-        why = f"nothing names a toolchain; name one with --toolchain, such as {assumed}"
-        return subject._replace(request=request, plan=None, no_key=why)
-    except ModelError as error:
-        recipe = None if config_only else recipe_of(request.model)
-        facts = recipe.facts if recipe is not None else None
-        if config_only is not None:
-            facts = _read(config_only)
-        if not facts or "supported" not in error.details:
-            raise
-        return _from_config(request, recipe, facts, str(error))
+    target, _ = target_of(request, recipe_of(request.model))
+    assumed = ASSUMED_SDK.get(target.platform, NEWEST_CHECKED)
+    subject = _from_plan(request._replace(toolchain=assumed), settings, progress)
+    why = f"nothing names a toolchain; name one with --toolchain, such as {assumed}"
+    return subject._replace(request=request, plan=None, no_key=why)
 
 
 def draft_dimensions(reference: str, settings: Settings) -> Dimensions:
@@ -138,15 +151,27 @@ def draft_dimensions(reference: str, settings: Settings) -> Dimensions:
     Raises:
         ModelError: no config.json and no facts.
     """
-    if (path := _config_file(reference)) is not None:
-        return dimensions_of(_read(path))
-    recipe = recipe_of(reference)
+    path = _config_file(reference)
+    recipe = None if path else recipe_of(reference)
+    return dimensions_of(_raw_config(reference, recipe, path, settings, None))
+
+
+def _raw_config(
+    reference: str,
+    recipe: Recipe | None,
+    path: Path | None,
+    settings: Settings,
+    revision: str | None,
+) -> Mapping[str, Any]:
+    """A model's config.json, of whatever family: a file's, a recipe's facts, or the hub's."""
+    if path is not None:
+        return _read(path)
     if recipe is not None and recipe.facts:
-        return dimensions_of(recipe.facts)
+        return recipe.facts
     from neuroncompile import models
 
     named = reference if recipe is None or recipe.model_ref is None else recipe.model_ref
-    return dimensions_of(models.resolve(named, settings).config)
+    return models.resolve(named, settings, revision=revision).config
 
 
 def _from_plan(request: BuildRequest, settings: Settings, progress: Progress | None) -> Subject:
@@ -165,6 +190,7 @@ def _from_plan(request: BuildRequest, settings: Settings, progress: Progress | N
         variant=Variant(plan.config, plan.warnings),
         plan=plan,
         no_key=None,
+        toolchain=plan.toolchain,
     )
 
 
@@ -200,14 +226,18 @@ def _from_config(
         config=config,
         dtype=dtype,
         on_disk=None,
-        variant=_variant(request, recipe, config, dtype),
+        variant=_variant(request, recipe, config, dtype, None),
         plan=None,
         no_key=why,
     )
 
 
 def _variant(
-    request: BuildRequest, recipe: Recipe | None, model: Mapping[str, Any], dtype: str | None
+    request: BuildRequest,
+    recipe: Recipe | None,
+    model: Mapping[str, Any],
+    dtype: str | None,
+    toolchain: Toolchain | None,
 ) -> Variant:
     target, _ = target_of(request, recipe)
     config = resolve_config(
@@ -224,6 +254,7 @@ def _variant(
         config,
         model=model,
         target=config.target,
+        toolchain=toolchain,
         allow_head_padding=request.allow_head_padding,
     )
     return Variant(config, tuple(warnings))

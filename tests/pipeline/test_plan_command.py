@@ -14,6 +14,7 @@ import pytest
 
 from tests.config.documented import DEEPSEEK_V3, LLAMA_31_8B
 from tests.conftest import ROOT, SMALL, Done, Run
+from tests.models.hub_server import serve
 
 GIB = 1 << 30
 RECIPE = "llama-3.3-70b-trn2"
@@ -166,6 +167,37 @@ def test_a_known_family_without_weights(run: Run, llama8: Path) -> None:
     assert by_file["memory"] == found["memory"]
 
 
+def weights() -> bytes:
+    """A safetensors file of one small tensor."""
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+    return len(header).to_bytes(8, "little") + header + b"\0\0"
+
+
+@pytest.mark.parametrize("toolchain", [(), ("--toolchain=sdk-2.29",)])
+def test_an_unknown_family_with_weights(
+    run: Run, deepseek: Path, toolchain: tuple[str, ...]
+) -> None:
+    (deepseek / "model.safetensors").write_bytes(weights())
+    args = ("plan", str(deepseek), "--target=trn2.48xlarge", "--tp=64", *toolchain, "--json")
+    found = result(run(*args))
+    assert "DeepseekV3ForCausalLM" in found["no_key"]
+    assert found["parameters"] / 1e9 == pytest.approx(671, rel=0.002)
+
+
+def test_an_unknown_family_of_the_hub(run: Run, tmp_path: Path) -> None:
+    with serve() as hub:
+        config = json.dumps(DEEPSEEK_V3).encode()
+        hub.repo("org/deep", {"config.json": config, "model.safetensors": weights()})
+        env = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf")}
+        done = run("plan", "org/deep", "--target=trn2.48xlarge", "--tp=64", "--json", **env)
+        found = result(done)
+        asked = [request for request in hub.requests if "model.safetensors" in request]
+    assert found["parameters"] / 1e9 == pytest.approx(671, rel=0.002)
+    assert "DeepseekV3ForCausalLM" in found["no_key"]
+    assert not (tmp_path / "hf").exists() or not list((tmp_path / "hf").rglob("*.safetensors"))
+    assert len(asked) <= 2  # its header at most
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
@@ -197,12 +229,13 @@ def test_no_such_model_is_exit_4(run: Run, tmp_path: Path) -> None:
 def test_a_draft_counts(run: Run, llama8: Path, deepseek: Path) -> None:
     args = ("plan", str(deepseek), "--target=trn2.48xlarge", "--tp=64", "--seq-len=512", "--json")
     alone = result(run(*args))
-    both = result(run(*args, "--draft", str(llama8)))
+    both = result(run(*args, "--draft-model", str(llama8)))
     assert alone["memory"]["draft"] == 0
     assert both["memory"]["draft"] > 0
     assert both["memory"]["need"] == alone["memory"]["need"] + both["memory"]["draft"]
-    refused = run("plan", str(llama8), "--draft", str(llama8))
+    refused = run("plan", str(llama8), "--draft-model", str(llama8))
     assert refused.code == 5
+    assert "--draft-model" in refused.err
 
 
 def test_price_and_jobs(run: Run) -> None:
@@ -244,6 +277,12 @@ def test_the_page_is_plain_and_80_columns_when_piped(run: Run, extra: tuple[str,
     assert max(map(len, out.splitlines())) <= 80
     assert "weights" in out
     assert "key-value cache" in out
+    assert "none had a graph above 2048 tokens" in out  # this recipe's reach 12,800
+
+
+def test_short_graphs_are_within_what_was_measured(run: Run, deepseek: Path) -> None:
+    out = run("plan", str(deepseek), "--target=trn2.48xlarge", "--tp=64", "--seq-len=512").out
+    assert "above 2048 tokens" not in out
 
 
 def test_bars_and_colour_on_a_terminal(deepseek: Path) -> None:
