@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from neuroncompile.config.compile_time import Minutes, compile_minutes
 from neuroncompile.config.dimensions import Dimensions
 from neuroncompile.config.host import HostNeed, host_need
-from neuroncompile.config.memory import Need, core_need, verdict_of
+from neuroncompile.config.memory import GREEN, Need, core_need, verdict_of
 from neuroncompile.config.sizing import BYTES
 from neuroncompile.hardware.memory import GIB, core_memory
 from neuroncompile.hardware.targets import INSTANCES
@@ -24,12 +24,14 @@ class CpuNeed(NamedTuple):
 
     Attributes:
         weights: mapped from the checkpoint, in its dtype; tied embeddings once.
-        cache: float32, whatever the weights are.
+        cache: float32, whatever the weights are, with one row more for padding.
+        token: cache of one token of one sequence.
         available: MemAvailable, or None where there is no /proc/meminfo.
     """
 
     weights: int
     cache: int
+    token: int
     available: int | None
 
     @property
@@ -39,6 +41,13 @@ class CpuNeed(NamedTuple):
     @property
     def verdict(self) -> str:
         return verdict_of(self.total, self.available) if self.available else "green"
+
+    @property
+    def tokens_that_fit(self) -> int | None:
+        """Tokens, of all sequences together, whose cache stays green beside the weights."""
+        if self.available is None:
+            return None
+        return max(0, int(self.available * GREEN - self.weights) // self.token)
 
 
 class History(NamedTuple):
@@ -76,7 +85,8 @@ def cpu_need(subject: Subject) -> CpuNeed:
     config, model = subject.variant.config, subject.model
     weights = subject.on_disk or model.parameters * BYTES[config["torch_dtype"]]
     token = 2 * model.layers * model.kv_heads * model.head_dim * 4
-    return CpuNeed(weights, token * config["seq_len"] * config["batch_size"], _available())
+    cache = token * config["seq_len"] * (config["batch_size"] + 1)
+    return CpuNeed(weights, cache, token, _available())
 
 
 def host_of(subject: Subject, variant: Variant, need: Need) -> HostNeed:

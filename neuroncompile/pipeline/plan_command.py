@@ -178,6 +178,8 @@ def _cpu_memory(need: CpuNeed) -> dict[str, Any]:
         "fraction": round(need.total / need.available, 4) if need.available else None,
         "weights": {"total": need.weights},
         "cache": need.cache,
+        "cache_per_token": need.token,
+        "tokens_that_fit": need.tokens_that_fit,
     }
 
 

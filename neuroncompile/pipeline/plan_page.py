@@ -70,6 +70,13 @@ def cpu_memory(need: CpuNeed, output: Output) -> None:
         budget = need.available
     for name, size in (("weights", need.weights), ("key-value cache", need.cache)):
         output.line(_row(name, size, budget))
+    if need.verdict == "red":
+        fits = need.tokens_that_fit
+        output.line(
+            f"  {fits} tokens of cache fit: (batch_size + 1) x seq_len may be as many"
+            if fits
+            else "  the weights alone do not fit"
+        )
     output.line()
 
 

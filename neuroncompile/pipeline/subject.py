@@ -103,10 +103,18 @@ class Subject(NamedTuple):
     def graphs(self, variant: Variant | None = None) -> list[Graph]:
         """Graphs to compile, by the backend's own list."""
         variant = variant or self.variant
-        spec = {"neuron": variant.config.plain(), "model": self.config}
+        backend = backend_for(variant.target.platform)
         if self.plan is not None and variant is self.variant:
-            spec = dict(self.plan.spec)
-        return backend_for(variant.target.platform).graphs(spec)
+            return backend.graphs(self.plan.spec)
+        return backend.graphs(
+            {
+                "model": self.config,
+                "neuron": variant.config.plain(),
+                "target": variant.target.spec(),
+                "optlevel": self.request.optlevel or backend.default_optlevel,
+                "toolchain": {},  # it decides the graphs' keys, and these have none
+            }
+        )
 
 
 def load_subject(
@@ -118,17 +126,22 @@ def load_subject(
         ModelError: no config.json and no facts.
         ConfigError: a refused value or combination.
     """
-    config_only = _config_file(request.model)
-    if config_only is not None and not _has_weights(config_only):
-        return _from_config(request, None, _read(config_only), "no weights are there")
+    path = _config_file(request.model)
+    alone = path is not None and not _has_weights(path)
     try:
         return _planned(request, settings, progress)
-    except ModelError as error:
-        if "supported" not in error.details:
+    except ToolchainError as error:
+        target, _ = target_of(request, None if path else recipe_of(request.model))
+        if request.toolchain is not None or settings.toolchain is not None or not target.is_cpu:
             raise
-        recipe = None if config_only else recipe_of(request.model)
-        raw = _raw_config(request.model, recipe, config_only, settings, request.revision)
-        return _from_config(request, recipe, raw, str(error))
+        why = str(error)  # no compiler is installed, and sizes need none
+    except ModelError as error:
+        if not alone and "supported" not in error.details:
+            raise
+        why = "no weights are there" if alone else str(error)
+    recipe = None if path else recipe_of(request.model)
+    raw = _raw_config(request.model, recipe, path, settings, request.revision)
+    return _from_config(request, recipe, raw, why)
 
 
 def _planned(request: BuildRequest, settings: Settings, progress: Progress | None) -> Subject:
@@ -136,9 +149,11 @@ def _planned(request: BuildRequest, settings: Settings, progress: Progress | Non
     try:
         return _from_plan(request, settings, progress)
     except ToolchainError:
-        if request.toolchain is not None or settings.toolchain is not None:
+        recipe = None if _config_file(request.model) else recipe_of(request.model)
+        target, _ = target_of(request, recipe)
+        named = request.toolchain is not None or settings.toolchain is not None
+        if named or target.is_cpu:
             raise
-    target, _ = target_of(request, recipe_of(request.model))
     assumed = ASSUMED_SDK.get(target.platform, NEWEST_CHECKED)
     subject = _from_plan(request._replace(toolchain=assumed), settings, progress)
     why = f"nothing names a toolchain; name one with --toolchain, such as {assumed}"
@@ -217,6 +232,8 @@ def _from_config(
         }
     dtype = config.get("dtype", config.get("torch_dtype"))
     dtype = dtype.removeprefix("torch.") if isinstance(dtype, str) else None
+    variant = _variant(request, recipe, config, dtype, None)
+    backend_for(variant.target.platform).check(variant.config.plain(), raw)
     return Subject(
         request=request,
         recipe=recipe,
@@ -226,7 +243,7 @@ def _from_config(
         config=config,
         dtype=dtype,
         on_disk=None,
-        variant=_variant(request, recipe, config, dtype, None),
+        variant=variant,
         plan=None,
         no_key=why,
     )

@@ -205,6 +205,7 @@ def test_an_unknown_family_of_the_hub(run: Run, tmp_path: Path) -> None:
         (("--target=trn2.48xlarge", "--set", "tp_degre=3"), 5, "tp_degree"),
         (("--target=trn9",), 5, "trn"),
         (("--target=trn2", "--price=-1"), 2, "--price"),
+        (("-O9", "--target=trn2"), 5, "-O9"),
         ((), 4, "DeepseekV3ForCausalLM"),  # the cpu target must know the family
     ],
 )
@@ -259,7 +260,7 @@ def test_cpu_weighs_weights_and_cache_against_this_host(
     assert found["key"] == built_key
     assert memory["of"] == "host"
     assert memory["weights"]["total"] == (llama / "model.safetensors").stat().st_size
-    assert memory["cache"] == 2 * 2 * 2 * 16 * 64 * 4
+    assert memory["cache"] == 2 * 2 * 2 * 16 * 64 * 4 * 2  # one row, and one for padding
     assert memory["need"] == memory["weights"]["total"] + memory["cache"]
     assert found["verdict"] == "green"
     history = found["compile"]["history"]
@@ -267,6 +268,33 @@ def test_cpu_weighs_weights_and_cache_against_this_host(
     assert all(row["seconds"] > 0 and row["graphs"] > 0 for row in history)
     empty = result(run("plan", str(llama), *SMALL, "--store", str(llama / "none"), "--json"))
     assert empty["compile"]["history"] == []
+
+
+def test_a_red_cpu_plan_says_how_many_tokens_fit(run: Run, llama8: Path) -> None:
+    args = ("plan", str(llama8), "--seq-len=131072", "--batch-size=65536", "--check")
+    done = run(*args, "--json")
+    found = result(done, 5)
+    memory = found["memory"]
+    assert found["verdict"] == "red"
+    assert memory["cache_per_token"] == 256 * 1024  # float32
+    assert memory["cache"] == 256 * 1024 * 131072 * 65537
+    left = memory["budget"] * 0.9 - memory["weights"]["total"]
+    assert memory["tokens_that_fit"] == max(0, int(left) // (256 * 1024))
+    text = run(*args[:-1]).out
+    assert {g["submodel"] for g in found["graphs"]} == {
+        "context_encoding_model",
+        "token_generation_model",
+    }
+    assert "tokens of cache fit" in text or "the weights alone do not fit" in text
+
+
+def test_every_recipe_fits_its_target(run: Run) -> None:
+    listed = run("recipes", "ls", "--json").document["result"]
+    assert len(listed) >= 5
+    for recipe in listed:
+        found = result(run("plan", recipe["path"], "--json", "--offline", "--check"))
+        assert found["verdict"] in ("green", "amber")
+        assert found["graphs"]
 
 
 @pytest.mark.parametrize("extra", [(), ("--batch-size=64", "--tp=8"), ("--price=1.5",)])
