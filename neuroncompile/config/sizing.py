@@ -214,6 +214,7 @@ class Cache(NamedTuple):
         width: elements of one key or value.
         lengths: positions of each layer; positions of a block in the block layout.
         element: bytes of one element.
+        scales: float32 scales of a layer's keys and values together, where FP8 is not a cast.
     """
 
     rows: int
@@ -221,6 +222,7 @@ class Cache(NamedTuple):
     width: int
     lengths: tuple[int, ...]
     element: int
+    scales: int = 0
 
     @property
     def token(self) -> int:
@@ -229,7 +231,8 @@ class Cache(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return 2 * self.rows * self.heads * self.width * sum(self.lengths) * self.element
+        scales = 4 * self.scales * len(self.lengths)
+        return 2 * self.rows * self.heads * self.width * sum(self.lengths) * self.element + scales
 
 
 def cache_bytes(model: Dimensions, neuron: Mapping[str, Any]) -> int:
@@ -249,7 +252,8 @@ def cache_of(model: Dimensions, neuron: Mapping[str, Any]) -> Cache:
     rows = batch + (neuron.get("kv_cache_padding_size") or 0)
     length = neuron.get("max_length") or neuron.get("seq_len") or 1
     dtype = neuron.get("attention_dtype") or neuron.get("torch_dtype") or "bfloat16"
-    if quantised := neuron.get("kv_quant_config"):
+    quantised: Mapping[str, Any] = neuron.get("kv_quant_config") or {}
+    if quantised:
         dtype = quantised.get("quant_dtype") or "float8_e4m3fn"
     if (ranks := neuron.get("attention_dp_degree") or 1) > 1:
         tp, rows = max(1, tp // ranks), _share(rows, ranks) + 1  # one row takes what is not kept
@@ -264,7 +268,11 @@ def cache_of(model: Dimensions, neuron: Mapping[str, Any]) -> Cache:
         lengths = (neuron.get("pa_block_size") or length,) * model.layers
     else:
         lengths = _lengths(model, neuron, length, tp)
-    return Cache(rows, heads, width, lengths, BYTES[dtype])
+    scales = 0
+    if quantised.get("direct_cast", True) is False:
+        each = {"per_key_symmetric": heads, "per_channel_symmetric": width}
+        scales = sum(each.get(str(quantised.get(f"{x}_quant_method")), 1) for x in "kv")
+    return Cache(rows, heads, width, lengths, BYTES[dtype], scales)
 
 
 def _lengths(model: Dimensions, neuron: Mapping[str, Any], length: int, tp: int) -> tuple[int, ...]:

@@ -91,7 +91,8 @@ def graphs(subject: Subject, output: Output) -> None:
     for graph in found:
         what = f"{graph.submodel}, batch {graph.batch}"
         if subject.variant.target.is_cpu:  # regions of one submodel share a bucket
-            rows.setdefault(graph.submodel, []).append(graph.name)
+            name = graph.name.removeprefix(f"{graph.submodel} ")
+            rows.setdefault(graph.submodel, []).append(name)
         else:
             rows.setdefault(what, []).append(str(graph.bucket))
     for name, parts in rows.items():

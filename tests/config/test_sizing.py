@@ -187,6 +187,20 @@ def test_an_fp8_cache_needs_its_config() -> None:
     assert cache(TINY, kv_quant_config={"direct_cast": True}) * 2 == cache(TINY)
 
 
+@pytest.mark.parametrize(
+    ("methods", "scales"),
+    [
+        ({}, 2),
+        ({"k_quant_method": "per_key_symmetric"}, 2 + 1),
+        ({"k_quant_method": "per_channel_symmetric", "v_quant_method": "per_key_symmetric"}, 18),
+    ],
+)
+def test_scales_of_an_fp8_cache_that_is_not_a_cast(methods: dict[str, str], scales: int) -> None:
+    """Two heads of 16 on the rank, two layers."""
+    cast = cache(TINY, kv_quant_config={"direct_cast": True})
+    assert cache(TINY, kv_quant_config={"direct_cast": False, **methods}) == cast + 2 * scales * 4
+
+
 def test_blocks_take_the_place_of_rows_and_length() -> None:
     blocks = {"is_block_kv_layout": True, "pa_num_blocks": 10, "pa_block_size": 32}
     assert cache(TINY, **blocks) == 2 * 2 * 2 * 16 * 320 * 2

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.config.documented import DEEPSEEK_V3, LLAMA_31_8B
 from tests.conftest import ROOT, SMALL, Done, Run
@@ -286,6 +287,22 @@ def test_a_red_cpu_plan_says_how_many_tokens_fit(run: Run, llama8: Path) -> None
         "token_generation_model",
     }
     assert "tokens of cache fit" in text or "the weights alone do not fit" in text
+
+
+def test_cpu_on_a_host_without_torch(llama8: Path, tmp_path: Path) -> None:
+    """Sizes need no compiler; only the key does."""
+    lean = tmp_path / "site"
+    lean.mkdir()
+    for entry in Path(typer.__file__).parents[1].iterdir():
+        if not entry.name.startswith("torch"):
+            (lean / entry.name).symlink_to(entry)
+    command = [sys.executable, "-S", "-m", "neuroncompile", "plan", str(llama8), "--json"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{lean}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    found = result(Done(done.returncode, done.stdout, done.stderr))
+    assert found["key"] is None
+    assert found["memory"]["weights"]["total"] == found["parameters"] * 2
+    assert found["graphs"]
 
 
 def test_every_recipe_fits_its_target(run: Run) -> None:
