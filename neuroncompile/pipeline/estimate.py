@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from neuroncompile.config.compile_time import Minutes, compile_minutes
-from neuroncompile.config.dimensions import Dimensions
+from neuroncompile.config.dimensions import Dimensions, dimensions_of
 from neuroncompile.config.host import HostNeed, host_need
 from neuroncompile.config.memory import GREEN, Need, core_need, verdict_of
 from neuroncompile.config.sizing import BYTES
@@ -16,7 +16,16 @@ from neuroncompile.pipeline.stores import open_store
 from neuroncompile.pipeline.subject import Subject, Variant
 from neuroncompile.settings import Settings
 
-__all__ = ["CpuNeed", "History", "cpu_need", "history_of", "host_of", "minutes_of", "need_of"]
+__all__ = [
+    "CpuNeed",
+    "History",
+    "cpu_need",
+    "draft_in",
+    "history_of",
+    "host_of",
+    "minutes_of",
+    "need_of",
+]
 
 
 class CpuNeed(NamedTuple):
@@ -59,16 +68,40 @@ class History(NamedTuple):
 
 
 def need_of(subject: Subject, variant: Variant, draft: Dimensions | None = None) -> Need:
-    """Memory of one logical core; a draft is split like the model and caches as much."""
+    """Memory of one logical core; a draft is split like the model and caches as much.
+
+    Args:
+        draft: a draft beside the program; one that the program itself has counts anyway.
+    """
     neuron = variant.config.plain()
+    second: tuple[Dimensions, Mapping[str, Any]] | None = None
+    if draft is not None:
+        second = draft, _drafts_own(neuron)
+    elif subject.plan is not None:
+        second = draft_in(subject.plan.spec, neuron)
     return core_need(
         subject.model,
         neuron,
         budget=core_memory(variant.target),
         platform=variant.target.platform,
         graphs=len(subject.graphs(variant)),
-        draft=None if draft is None else (draft, _drafts_own(neuron)),
+        draft=second,
     )
+
+
+def draft_in(
+    spec: Mapping[str, Any], neuron: Mapping[str, Any]
+) -> tuple[Dimensions, Mapping[str, Any]] | None:
+    """The draft of a program that holds one, by its spec's `draft` member, or None.
+
+    Args:
+        spec: a compile spec; `draft` holds a `model` and what its `neuron` config changes.
+        neuron: the model's own keywords.
+    """
+    draft = spec.get("draft")
+    if draft is None:
+        return None
+    return dimensions_of(draft["model"]), {**draft.get("neuron", {}), **_drafts_own(neuron)}
 
 
 def _drafts_own(neuron: Mapping[str, Any]) -> dict[str, Any]:

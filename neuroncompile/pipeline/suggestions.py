@@ -183,8 +183,10 @@ class _Trial:
                 "quantized=true",
                 f"quantization_dtype={dtype}",
                 "quantization_type=per_channel_symmetric",
+                "quantized_checkpoints_path=DIR",
             )
-            yield Change(f"{'FP8' if fp8 else 'INT8'} weights", sets)
+            what = f"{'FP8' if fp8 else 'INT8'} weights, saved to DIR beforehand"
+            yield Change(what, sets)
 
     def _instances(self) -> Iterator[Change | None]:
         """The smallest of the same chip and the smallest of another one that hold it."""

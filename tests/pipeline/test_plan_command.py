@@ -85,7 +85,7 @@ def test_a_red_plan_names_changes_that_hold(run: Run, deepseek: Path) -> None:
     assert (found["verdict"], found["memory"]["fraction"] > 1.7) == ("red", True)
     changes = {row["change"]: row for row in found["suggestions"]}
     assert next(iter(changes)) == "tensor parallelism 64 in place of 32"
-    assert "FP8 weights" in changes
+    assert "FP8 weights, saved to DIR beforehand" in changes
     for row in changes.values():  # as typed by a user
         options = shlex.split(" ".join(row["options"]))
         again = result(run(*args, *options, "--json"))

@@ -30,7 +30,7 @@ def test_every_target_is_listed(run: Run) -> None:
         ("trn1.32xlarge", 16, {1: 32}, 512, {1: 16}, ("2.21", "2.28")),
         ("trn2.3xlarge", 1, {2: 4, 1: 8}, 96, {2: 24, 1: 12}, ("2.21", "2.31")),
         ("trn2.48xlarge", 16, {2: 64, 1: 128}, 1536, {2: 24, 1: 12}, ("2.21", "2.31")),
-        ("trn3-gen2", 4, {2: 16, 1: 32}, 576, {2: 36, 1: 18}, ("2.29", "2.31")),
+        ("trn3-gen2", 4, {2: 16, 1: 32}, 576, {2: 36, 1: 18}, (None, "2.31")),
     ],
 )
 def test_show_gives_the_vendors_figures(
@@ -40,13 +40,14 @@ def test_show_gives_the_vendors_figures(
     cores: dict[int, int],
     memory: int,
     each: dict[int, int],
-    sdk: tuple[str, str],
+    sdk: tuple[str | None, str],
 ) -> None:
     shown = run("targets", "show", name, "--json").document["result"]
     assert (shown["devices"], shown["memory"]) == (devices, memory * GIB)
     assert {row["lnc"]: row["logical_cores"] for row in shown["lnc"]} == cores
     assert {row["lnc"]: row["memory_per_core"] // GIB for row in shown["lnc"]} == each
-    assert (shown["sdk"]["first"], shown["sdk"]["last"]) == sdk
+    assert sdk[0] in (None, shown["sdk"]["first"])
+    assert shown["sdk"]["last"] == sdk[1]
     for row in shown["lnc"]:
         assert row["tp_degrees"][-1] <= row["logical_cores"]
         # at any LNC the shares of all cores are the whole memory
@@ -54,6 +55,18 @@ def test_show_gives_the_vendors_figures(
     text = run("targets", "show", name).out
     assert f"{memory} GiB" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_first_sdk_of_trn3_is_the_windows(run: Run) -> None:
+    """`build` refuses the release before the first one that is shown."""
+    first = run("targets", "show", "trn3", "--json").document["result"]["sdk"]["first"]
+    minor = int(first.partition(".")[2])
+    assert 21 < minor < 31
+    common = ("build", "llama-3.3-70b-trn2", "--target=trn3-gen1", "--dry-run", "--offline")
+    assert run(*common, f"--toolchain=sdk-2.{minor}").code == 0
+    refused = run(*common, f"--toolchain=sdk-2.{minor - 1}")
+    assert refused.code == 5
+    assert "trn3" in refused.err
 
 
 def test_dtypes_follow_the_core(run: Run) -> None:
