@@ -174,9 +174,9 @@ def _latent_attention(model: Dimensions, hidden: int, tp: int, name: str) -> Ite
 def _experts(
     model: Dimensions, neuron: Mapping[str, Any], hidden: int, tp: int, name: str
 ) -> Iterator[_Tensor]:
-    number, width = _expert_share(model, neuron, tp)
-    width_whole = max(model.expert_intermediate, neuron.get("padded_intermediate_size") or 0)
-    width = _share(width_whole, width)
+    number, ranks = _expert_share(model, neuron, tp)
+    whole = max(model.expert_intermediate, neuron.get("padded_intermediate_size") or 0)
+    width = _share(whole, ranks)
     yield _Tensor("router", "", model.experts, hidden, element=4)
     yield from _mlp("experts", f"{name}experts.", hidden, width, number)
     if model.family == "gpt_oss":  # its experts and router have biases

@@ -49,8 +49,9 @@ def memory(subject: Subject, need: Need, output: Output) -> None:
     for name, size in need.parts.items():
         mark = " (estimate)" if name in ESTIMATED else ""
         output.line(_row(name, size, need.budget) + mark)
-    weights = ", ".join(f"{name} {_gib(size)}" for name, size in _largest(need))
-    for line in _wrapped(f"weights: {weights}", "  "):
+    shown = [(name, size) for name, size in _largest(need) if size >= GIB / 100]
+    weights = ", ".join(f"{name} {_gib(size)}" for name, size in shown or _largest(need)[:1])
+    for line in _wrapped(f"weights in GiB: {weights}", "  "):
         output.line(line)
     output.line(f"  a token takes {need.cache_token / 1024:.4g} KiB of cache on each core")
     output.line()
