@@ -28,12 +28,13 @@ COMMANDS = {
     "run": "decode text, building first if needed",
     "prewarm": "build all programs that recipes name",
     "config": "show effective values with their origins, compare two programs",
+    "plan": "say what a program needs, and whether it fits",
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",
     "recipes": "list and show recipes",
     "toolchain": "show and freeze compiler toolchains",
-    "targets": "list compile targets",
     "models": "list model families",
+    "targets": "list and show compile targets",
 }
 
 _FLAGS = {"--json", "-q", "--quiet", "-v", "-vv", "--verbose", "--offline"}

@@ -1,4 +1,4 @@
-"""What can be named: recipes, toolchains, targets."""
+"""What can be named: recipes and toolchains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from neuroncompile.config import (
     load_toolchain,
     resolve_toolchain,
 )
-from neuroncompile.hardware import targets
 from neuroncompile.hardware.targets import parse_target
 from neuroncompile.output import Output
 from neuroncompile.settings import Settings
@@ -25,7 +24,6 @@ __all__ = [
     "models_ls_command",
     "recipes_ls_command",
     "recipes_show_command",
-    "targets_ls_command",
     "toolchain_freeze_command",
     "toolchain_show_command",
 ]
@@ -159,21 +157,6 @@ def models_ls_command(output: Output) -> int:
         ],
     )
     output.note(f"read from NxDI up to {NXDI_VERIFIED}; others: build --model-class SOURCE:CLASS")
-    output.result(rows)
-    return 0
-
-
-def targets_ls_command(output: Output) -> int:
-    """Targets and the instances that have them."""
-    host = targets.host_isa()
-    rows = [
-        {"target": f"cpu:{level}", "what": "this host" if level == host else arch}
-        for level, (arch, _) in targets.CPU_LEVELS.items()
-    ]
-    for name, chip in targets.CHIPS.items():
-        cores = [i.name for i in targets.INSTANCES.values() if i.platform == name]
-        rows.append({"target": name, "what": f"{chip.name}: {', '.join(cores)}"})
-    output.table(("TARGET", "WHAT"), [(r["target"], r["what"]) for r in rows])
     output.result(rows)
     return 0
 

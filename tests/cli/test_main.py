@@ -34,6 +34,8 @@ def all_commands() -> list[list[str]]:
         ["toolchain", "freeze"],
         ["targets", "ls"],
         ["models", "ls"],
+        ["targets", "show"],
+        ["plan"],
     ]
 
 
