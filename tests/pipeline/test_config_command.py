@@ -116,7 +116,7 @@ def test_a_wrong_override_is_exit_5(run: Run, recipe: str, text: str, message: s
 def test_vllm_defaults_stand_below_recipe_and_flags(show: Show) -> None:
     shown = show("--vllm", "--max-num-seqs=16")
     rows = shown["rows"]
-    assert rows["batch_size"] == (16, "flag --batch-size")
+    assert rows["batch_size"] == (16, "flag --max-num-seqs")
     assert rows["seq_len"] == (8192, "vLLM default, the model's 8192 positions")
     assert rows["tp_degree"] == (8, "recipe llama")
     assert rows["sequence_parallel_enabled"] == (True, "vLLM default")
@@ -279,3 +279,28 @@ def test_a_dry_run_names_what_the_compiler_is_given(run: Run, recipe: str) -> No
     assert "compiler   --lnc=2 -O1  (environment NEURON_CC_FLAGS)" in shown
     assert "compiler   NEURON_FUSE_SOFTMAX=1  (environment NEURON_FUSE_SOFTMAX)" in shown
     assert run("build", recipe, "--dry-run", "--json").document["result"]["compiler"] == []
+
+
+def test_names_of_vllms_imply_its_defaults(show: Show) -> None:
+    base = show("--vllm")["key"]
+    assert show("--max-num-seqs=32")["key"] == base
+    assert show("--max-model-len=8192")["key"] == base
+    rows = show("--max-model-len=2048")["rows"]
+    assert rows["seq_len"] == (2048, "flag --max-model-len")
+    assert rows["batch_size"] == (32, "vLLM default")
+    speculating = show("--num-speculative-tokens=4")["rows"]
+    assert speculating["speculation_length"] == (4, "flag --num-speculative-tokens")
+    assert "sequence_parallel_enabled" not in speculating
+
+
+def test_names_of_ours_do_not(show: Show) -> None:
+    rows = show("--batch-size=4", "--seq-len=2048", "--tensor-parallel-size=8")["rows"]
+    assert "sequence_parallel_enabled" not in rows
+    assert rows["is_continuous_batching"][1].startswith("default")
+
+
+def test_two_names_of_one_value_must_agree(run: Run, recipe: str, show: Show) -> None:
+    done = run("config", "show", recipe, "--batch-size=4", "--max-num-seqs=8")
+    assert done.code == 2
+    assert "--batch-size 4 and --max-num-seqs 8" in done.err
+    assert show("--batch-size=8", "--max-num-seqs=8")["rows"]["batch_size"][0] == 8
