@@ -267,11 +267,18 @@ def _settings_file(env: Mapping[str, str]) -> dict[str, object]:
 
 def _misspelt(env: Mapping[str, str]) -> list[str]:
     found = []
+    prefix = "NEURONCOMPILE_"
+    ours = [known.removeprefix(prefix) for known in ENVIRONMENT]
     for name in sorted(env):
-        if name.startswith("NEURONCOMPILE_") and name not in ENVIRONMENT:
-            near = nearest(name, ENVIRONMENT)
-            tail = f"; did you mean {near}?" if near else ""
-            found.append(f"{name} is set but nothing reads it{tail}")
+        if name.startswith(prefix) and name not in ENVIRONMENT:
+            # with the prefix, which all share, any name would be near to one
+            near = nearest(name.removeprefix(prefix), ours)
+            tail = (
+                f"did you mean {prefix}{near}?"
+                if near
+                else f"what is read: {', '.join(ENVIRONMENT)}"
+            )
+            found.append(f"{name} is set but nothing reads it; {tail}")
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from neuroncompile.errors import ConfigError, UsageError
-from neuroncompile.settings import load_settings
+from neuroncompile.settings import ENVIRONMENT, load_settings
 
 
 def env(tmp_path: Path, **extra: str) -> dict[str, str]:
@@ -101,3 +101,11 @@ def test_tiers_by_flag_variable_or_file(tmp_path: Path) -> None:
 def test_a_timeout_is_a_number_of_seconds(tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigError, match="seconds above 0"):
         load_settings(environ=env(tmp_path, NEURONCOMPILE_TIER_TIMEOUT=value))
+
+
+def test_a_variable_like_none_of_ours_is_told_those_that_are_read(tmp_path: Path) -> None:
+    environ = env(tmp_path, NEURONCOMPILE_QQQQ="s3://bucket")
+    [warning] = load_settings(environ=environ).warnings
+    assert warning.startswith("NEURONCOMPILE_QQQQ is set but nothing reads it")
+    assert all(name in warning for name in ENVIRONMENT)
+    assert "s3://bucket" not in warning

@@ -182,7 +182,8 @@ def _command_name(args: Sequence[str]) -> str:
             break
     if not words:
         return ""
-    grouped = words[0] in {"store", "recipes", "toolchain", "targets", "models"} and len(words) > 1
+    groups = {"config", "store", "recipes", "toolchain", "targets", "models"}
+    grouped = words[0] in groups and len(words) > 1
     return " ".join(words[:2]) if grouped else words[0]
 
 

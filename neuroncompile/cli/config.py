@@ -20,7 +20,7 @@ Examples:
 \b
   neuroncompile config show smollm2-135m
   neuroncompile config show llama-3.3-70b-trn2 --batch-size 8 --changed
-  neuroncompile config show ./my-model --target trn2 --vllm --max-num-seqs 16 --json
+  neuroncompile config show ./my-model --target trn2 --max-num-seqs 16 --json
 """
 
 DIFF = """Show what differs between two programs, and what of it changes the key.
@@ -64,6 +64,8 @@ def show(
     sets: o.Set = None,
     overrides: o.Overrides = None,
     vllm: o.Vllm = False,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_model_len: o.MaxModelLen = None,
     num_speculative_tokens: o.SpeculativeTokens = None,
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,
@@ -105,6 +107,8 @@ def diff(
     sets: o.Set = None,
     overrides: o.Overrides = None,
     vllm: o.Vllm = False,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_model_len: o.MaxModelLen = None,
     num_speculative_tokens: o.SpeculativeTokens = None,
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,

@@ -25,6 +25,8 @@ __all__ = [
     "Jobs",
     "Lnc",
     "MaxContextLength",
+    "MaxModelLen",
+    "MaxNumSeqs",
     "Model",
     "ModelClass",
     "OptLevel",
@@ -67,15 +69,12 @@ Target = Annotated[
 Dtype = Annotated[
     str, typer.Option("--dtype", "--torch-dtype", help="Weights: float32, bfloat16, float16, auto.")
 ]
-BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", "--max-num-seqs", help="Sequences decoded at once.")
-]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Sequences decoded at once.")]
 SeqLen = Annotated[
     int | None,
     typer.Option(
         "--seq-len",
         "--sequence-length",
-        "--max-model-len",
         help="Prompt and new tokens together  [default: min(model's positions, 4096)]",
     ),
 ]
@@ -139,6 +138,14 @@ Vllm = Annotated[
     typer.Option(
         "--vllm", help="Start from vLLM's defaults: 32 sequences of the model's whole length."
     ),
+]
+MaxNumSeqs = Annotated[
+    int | None,
+    typer.Option("--max-num-seqs", help="vLLM's name of --batch-size (implies --vllm)."),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option("--max-model-len", help="vLLM's name of --seq-len (implies --vllm)."),
 ]
 SpeculativeTokens = Annotated[
     int | None,
@@ -222,15 +229,18 @@ def build_request(params: Mapping[str, Any]) -> BuildRequest:
         "enable_bucketing",
         "tensor_parallel_size",
         "logical_nc_config",
+        "max_num_seqs",
+        "max_model_len",
     )
     speculative = params["num_speculative_tokens"]
+    named = [params["max_num_seqs"], params["max_model_len"], speculative]
     return BuildRequest(
         model=params["model"],
         target=params["target"] or None,
         flags=program_flags(**{name: params[name] for name in flags}),
         sets=tuple(params["sets"] or ()),
         overrides=tuple(params["overrides"] or ()),
-        vllm=params["vllm"] or speculative is not None,
+        vllm=params["vllm"] or any(value is not None for value in named),
         num_speculative_tokens=speculative,
         optlevel=params["optlevel"] or None,
         allow_unknown=params["allow_unknown"],
@@ -254,12 +264,18 @@ def program_flags(
     enable_bucketing: bool | None = None,
     tensor_parallel_size: int | None = None,
     logical_nc_config: int | None = None,
+    max_num_seqs: int | None = None,
+    max_model_len: int | None = None,
 ) -> Mapping[str, tuple[str, Any]]:
-    """NxDI keyword → (flag as typed by a user, value), for the flags that were given."""
+    """NxDI keyword → (flag as typed by a user, value), for the flags that were given.
+
+    Raises:
+        UsageError: two names of one keyword with different values.
+    """
     given = {
         "torch_dtype": ("--dtype", dtype or None),
-        "batch_size": ("--batch-size", batch_size),
-        "seq_len": ("--seq-len", seq_len),
+        "batch_size": _one_of(("--batch-size", batch_size), ("--max-num-seqs", max_num_seqs)),
+        "seq_len": _one_of(("--seq-len", seq_len), ("--max-model-len", max_model_len)),
         "max_context_length": ("--max-context-length", max_context_length),
         "context_encoding_buckets": (
             "--context-encoding-buckets",
@@ -274,3 +290,15 @@ def program_flags(
         "logical_nc_config": ("--logical-nc-config", logical_nc_config),
     }
     return {name: pair for name, pair in given.items() if pair[1] is not None}
+
+
+def _one_of(ours: tuple[str, Any], theirs: tuple[str, Any]) -> tuple[str, Any]:
+    """The flag that was given, of two names for one keyword."""
+    if ours[1] is None or theirs[1] is None or ours[1] == theirs[1]:
+        return ours if theirs[1] is None else theirs
+    from neuroncompile.errors import UsageError
+
+    raise UsageError(
+        f"{ours[0]} {ours[1]} and {theirs[0]} {theirs[1]} are two names for one value",
+        hint=f"leave {ours[0]} or {theirs[0]} out",
+    )

@@ -21,7 +21,13 @@ __all__ = ["SCHEMA", "compile_spec", "compiler_flags", "graph_spec", "pack_spec"
 
 SCHEMA = 1
 
-_WRAPPER_OPTIONS = ("--cache_dir", "--log_level", "--no_cache", "--retry_failed_compilation")
+_WRAPPER_OPTIONS = (
+    "--cache_dir",
+    "--log_level",
+    "--no_cache",
+    "--retry_failed_compilation",
+    "--verbose",  # neuronx-cc's own: how much it prints
+)
 _SYNONYMS = {"--optlevel": "-O", "--logical-nc-config": "--lnc", "-lnc": "--lnc"}  # one setting
 
 
@@ -148,7 +154,8 @@ def compiler_flags(text: str | Sequence[str]) -> list[str]:
 
     Spacing and the order of different options do not matter (of one option given twice the
     later wins, so that order is kept); options of the caching wrapper (`--cache_dir`,
-    `--log_level`, `--no_cache`, `--retry_failed_compilation`) do not reach the compiler.
+    `--log_level`, `--no_cache`, `--retry_failed_compilation`) do not reach the compiler, and
+    `--verbose` says only how much it prints.
     `--option value` and `--option=value` are one spelling, and so are `-O1` and `--optlevel 1`.
 
     Raises:

@@ -128,6 +128,7 @@ def announce(plan: Plan, output: Output) -> None:
 
 def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     from neuroncompile.pipeline.changes import text_of
+    from neuroncompile.pipeline.config_command import compiler_rows
 
     graphs = _graphs(plan)
     toolchain = ", ".join(f"{k} {v}" for k, v in plan.toolchain.spec().items())
@@ -143,6 +144,9 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
     origin = "flag -O" if plan.request.optlevel else "default"
     output.line(f"backend    {plan.backend}, -O {level}  ({origin})")
     output.line(f"toolchain  {toolchain}  ({plan.toolchain.origin})")
+    compiler = compiler_rows(plan)
+    for name, value, origin in compiler:
+        output.line(f"compiler   {value if name == 'args' else f'{name}={value}'}  ({origin})")
     output.line()
     rows = plan.config.rows()
     output.table(
@@ -171,6 +175,7 @@ def _dry_run(plan: Plan, settings: Settings, output: Output) -> int:
             "optlevel": plan.optlevel,
             "toolchain": plan.toolchain.spec(),
             "config": [{"name": n, "value": v, "origin": o} for n, v, o in rows],
+            "compiler": [{"name": n, "value": v, "origin": o} for n, v, o in compiler],
             "graphs": graphs,
             "spec": plan.spec,
         }

@@ -23,6 +23,8 @@ def all_commands() -> list[list[str]]:
         ["run"],
         ["prewarm"],
         ["explain"],
+        ["config", "show"],
+        ["config", "diff"],
         ["store", "ls"],
         ["store", "show"],
         ["store", "export"],

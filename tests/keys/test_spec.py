@@ -187,6 +187,7 @@ def test_pack_keys_follow_bytes_not_names() -> None:
         ("--lnc 2", "--lnc=2", True),
         ("-O1 --cache_dir=/a", "-O1 --cache_dir /b", True),
         ("-O1 --log_level=INFO --retry_failed_compilation --no_cache", "-O1", True),
+        ("-O1 --verbose=35", "-O1 --verbose info", True),
         ("-O1", "", False),
         ("-O1 -O2", "-O2 -O1", False),
         ("--tensorizer-options='--a --b'", "--tensorizer-options='--b --a'", False),

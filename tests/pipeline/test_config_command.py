@@ -52,6 +52,7 @@ def show(run: Run, recipe: str) -> Show:
     def shown(*options: str, **env: str) -> dict[str, Any]:
         done = run("config", "show", recipe, *options, "--json", **env)
         assert done.code == 0, done.err
+        assert done.document["command"] == "config show"
         result: dict[str, Any] = done.document["result"]
         result["rows"] = {row["name"]: (row["value"], row["origin"]) for row in result["config"]}
         result["warnings"] = done.document["warnings"]
@@ -115,7 +116,7 @@ def test_a_wrong_override_is_exit_5(run: Run, recipe: str, text: str, message: s
 def test_vllm_defaults_stand_below_recipe_and_flags(show: Show) -> None:
     shown = show("--vllm", "--max-num-seqs=16")
     rows = shown["rows"]
-    assert rows["batch_size"] == (16, "flag --batch-size")
+    assert rows["batch_size"] == (16, "flag --max-num-seqs")
     assert rows["seq_len"] == (8192, "vLLM default, the model's 8192 positions")
     assert rows["tp_degree"] == (8, "recipe llama")
     assert rows["sequence_parallel_enabled"] == (True, "vLLM default")
@@ -132,6 +133,9 @@ def test_without_it_the_defaults_are_ours(show: Show) -> None:
 def test_a_program_variable_enters_the_key(show: Show) -> None:
     plain, set_ = show(), show(NEURON_FUSE_SOFTMAX="1")
     assert set_["compiler"]["env"] == {"NEURON_FUSE_SOFTMAX": "1"}
+    assert set_["compiler_origins"] == {
+        "NEURON_FUSE_SOFTMAX": "environment NEURON_FUSE_SOFTMAX",
+    }
     assert set_["key"] != plain["key"]
 
 
@@ -189,3 +193,114 @@ def test_a_file_that_is_no_spec_is_exit_5(run: Run, recipe: str, tmp_path: Path)
     done = run("config", "diff", recipe, f"{tmp_path}/x.json")
     assert done.code == 5
     assert "neuroncompile store show" in done.err
+
+
+def test_tables_fit_80_columns_and_lose_nothing(run: Run, recipe: str) -> None:
+    buckets = ",".join(str(n) for n in range(128, 4097, 128))
+    option = f"--context-encoding-buckets={buckets}"
+    env = {"NEURON_CC_FLAGS": " ".join(f"--option-{n}=value" for n in range(9))}
+    for args in (
+        ("show", recipe, option),
+        ("diff", recipe, "llama-3.3-70b-trn2"),
+    ):
+        shown = run("config", *args, **env)
+        assert shown.code == 0, shown.err
+        wide = [line for line in shown.out.splitlines() if len(line) > 80]
+        assert not [line for line in wide if recipe not in line], wide
+    text = "".join(run("config", "show", recipe, option, **env).out.split())
+    assert all(f"{n}," in text for n in range(128, 4096, 128))
+    assert all(f"--option-{n}=value" in text for n in range(9))
+
+
+def test_what_a_stored_spec_does_not_hold_is_not_called_a_difference(
+    run: Run, recipe: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(RECIPE.replace("tp_degree = 8", "tp_degree = 8\nskip_warmup = true"))
+    planned = run("build", str(other), "--dry-run", "--json")
+    (tmp_path / "spec.json").write_text(planned.out)
+    done = run("config", "diff", recipe, f"{tmp_path}/spec.json", "--json")
+    assert done.document["result"]["same_key"]
+    assert done.document["result"]["differences"] == []
+    planned_too = run("config", "diff", recipe, str(other), "--json").document["result"]
+    assert [row["field"] for row in planned_too["differences"]] == ["neuron.skip_warmup"]
+
+
+def test_a_field_is_told_once_where_one_side_is_fused(
+    run: Run, recipe: str, tmp_path: Path
+) -> None:
+    facts = "pad_token_id = 3\nrms_norm_eps"
+    fused = "tp_degree = 8\nenable_fused_speculation = true\nspeculation_length = 4"
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    one.write_text(RECIPE.replace("rms_norm_eps", facts))
+    two.write_text(one.read_text().replace("tp_degree = 8", fused).replace("= 3", "= 5", 1))
+    done = run("config", "diff", str(one), str(two), "--json")
+    assert done.code == 0, done.err
+    rows = done.document["result"]["differences"]
+    assert [r["changes_key"] for r in rows if r["field"] == "model.pad_token_id"] == [True]
+
+
+def test_options_for_two_finished_specs_are_refused(run: Run, recipe: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(run("build", recipe, "--dry-run", "--json").out)
+    done = run("config", "diff", str(path), str(path), "--batch-size=4")
+    assert done.code == 2
+    assert "change nothing" in done.err
+    assert run("config", "diff", str(path), str(path)).code == 0
+    assert run("config", "diff", recipe, str(path), "--batch-size=4").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"kind": "graph", "model": {}, "neuron": {}, "target": {}}', "of kind 'graph'"),
+        ('{"kind": "compile", "neuron": {}}', "no `model` table"),
+        ("[]", "no `model` table"),
+        ("{", "is no spec"),
+    ],
+)
+def test_other_documents_are_no_programs(
+    run: Run, recipe: str, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "x.json").write_text(text)
+    done = run("config", "diff", recipe, f"{tmp_path}/x.json")
+    assert done.code == 5
+    assert message in done.err
+
+
+def test_a_dry_run_names_what_the_compiler_is_given(run: Run, recipe: str) -> None:
+    env = {"NEURON_CC_FLAGS": "--lnc=2 -O1", "NEURON_FUSE_SOFTMAX": "1"}
+    rows = run("build", recipe, "--dry-run", "--json", **env).document["result"]["compiler"]
+    assert rows == [
+        {"name": "args", "value": "--lnc=2 -O1", "origin": "environment NEURON_CC_FLAGS"},
+        {"name": "NEURON_FUSE_SOFTMAX", "value": "1", "origin": "environment NEURON_FUSE_SOFTMAX"},
+    ]
+    shown = run("build", recipe, "--dry-run", **env).out
+    assert "compiler   --lnc=2 -O1  (environment NEURON_CC_FLAGS)" in shown
+    assert "compiler   NEURON_FUSE_SOFTMAX=1  (environment NEURON_FUSE_SOFTMAX)" in shown
+    assert run("build", recipe, "--dry-run", "--json").document["result"]["compiler"] == []
+
+
+def test_names_of_vllms_imply_its_defaults(show: Show) -> None:
+    base = show("--vllm")["key"]
+    assert show("--max-num-seqs=32")["key"] == base
+    assert show("--max-model-len=8192")["key"] == base
+    rows = show("--max-model-len=2048")["rows"]
+    assert rows["seq_len"] == (2048, "flag --max-model-len")
+    assert rows["batch_size"] == (32, "vLLM default")
+    speculating = show("--num-speculative-tokens=4")["rows"]
+    assert speculating["speculation_length"] == (4, "flag --num-speculative-tokens")
+    assert "sequence_parallel_enabled" not in speculating
+
+
+def test_names_of_ours_do_not(show: Show) -> None:
+    rows = show("--batch-size=4", "--seq-len=2048", "--tensor-parallel-size=8")["rows"]
+    assert "sequence_parallel_enabled" not in rows
+    assert rows["is_continuous_batching"][1].startswith("default")
+
+
+def test_two_names_of_one_value_must_agree(run: Run, recipe: str, show: Show) -> None:
+    done = run("config", "show", recipe, "--batch-size=4", "--max-num-seqs=8")
+    assert done.code == 2
+    assert "--batch-size 4 and --max-num-seqs 8" in done.err
+    assert show("--batch-size=8", "--max-num-seqs=8")["rows"]["batch_size"][0] == 8
