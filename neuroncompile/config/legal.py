@@ -19,7 +19,7 @@ from neuroncompile.config.schema import (
 )
 from neuroncompile.errors import ConfigError, nearest
 
-__all__ = ["DTYPES", "coerce", "refuse_type", "unknown_keyword"]
+__all__ = ["DTYPES", "check_table", "coerce", "refuse_type", "unknown_keyword"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Names NxDI accepts for a dtype; `checks` narrows them per target."""
@@ -72,6 +72,31 @@ def coerce(row: Row, value: Any, *, path: str, origin: str, text: bool = False) 
     return sorted(value) if kind in ("ints", "buckets") and name != "buckets" else value
 
 
+def check_table(values: Mapping[str, Any], *, path: str, origin: str) -> None:
+    """Check a neuron config that stands inside a free-form table, nested configs included.
+
+    Args:
+        path: where it stands, for the message.
+
+    Raises:
+        ConfigError: an unknown keyword or an illegal value.
+    """
+
+    def check(values: Mapping[str, Any], rows: Mapping[str, Row], path: str, owner: str) -> None:
+        for name, value in values.items():
+            row, inner = rows.get(name), f"{path}.{name}"
+            if row is None:
+                raise unknown_keyword(inner, name, rows, owner=owner, origin=origin)
+            if row[1] not in CLASSES:
+                coerce(row, value, path=inner, origin=origin)
+            elif isinstance(value, Mapping):
+                check(value, {nested[0]: nested for nested in CLASSES[row[1]]}, inner, row[1])
+            elif value is not None:
+                raise refuse_type(row, value, path=inner, origin=origin)
+
+    check(values, fields_of(None), path, "NxDI's NeuronConfig")
+
+
 def refuse_type(row: Row, value: Any, *, path: str, origin: str) -> ConfigError:
     """The error for a value of the wrong type."""
     words = " or ".join(_WORDS.get(kind, "a table") for kind in row[1].split("|"))
@@ -99,7 +124,7 @@ def unknown_keyword(
     if not prefix and name in fields_of(None):
         return _other_family(path, known, owner=owner, origin=origin)
     near = RENAMED.get(name)
-    near = near if near in known else nearest(name, known)
+    near = near if near and near.partition(".")[0] in known else nearest(name, known)
     if near:
         near = prefix + near
     elif not prefix:

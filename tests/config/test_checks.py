@@ -87,7 +87,7 @@ CPU = "cpu:x86-64-v3"
         ("trn1.2xlarge", ["tp_degree=8"], "tp_degree", ["trn1.2xlarge", "1, 2"], [1, 2]),
         ("trn1.32xlarge", ["tp_degree=64"], "tp_degree", ["64"], [1, 2, 8, 16, 32]),
         ("trn2", ["tp_degree=3"], "tp_degree", ["3"], [1, 2, 4, 8, 16, 32, 64]),
-        ("trn2.3xlarge", ["tp_degree=4", "pp_degree=2"], "tp_degree", ["8 cores", "has 4"], None),
+        ("trn2.3xlarge", ["tp_degree=4", "pp_degree=2"], "pp_degree", ["8 cores", "has 4"], None),
         (CPU, ["tp_degree=4", "cp_degree=3"], "tp_degree", ["cp_degree 3"], "multiples of 3"),
         (CPU, ["tp_degree=3"], "tp_degree", ["q 32→33", "kv 8→33"], [1, 2, 4, 8, 16, 32]),
         ("trn2", ["tp_degree=64"], "tp_degree", ["q 32→64"], [1, 2, 4, 8, 16, 32]),

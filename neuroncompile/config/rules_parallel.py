@@ -1,0 +1,232 @@
+"""Degrees of parallelism against each other, against batches, heads and experts.
+
+From NxDI 0.9.0: models/config.py (`validate_attention_data_parallel`), models/model_base.py,
+modules/attention/utils.py, modules/flashdecode/utils.py, modules/moe_v2.py.
+"""
+
+from __future__ import annotations
+
+from neuroncompile.config.rule import Case, Rule
+
+__all__ = ["RULES"]
+
+
+def attention_data_parallel(case: Case) -> list[str]:
+    """attention_dp_degree splits the ranks and the decode batch evenly."""
+    degree = case.get("attention_dp_degree")
+    if degree == 1:
+        return []
+    field = "attention_dp_degree"
+    for name in ("tp_degree", "tkg_batch_size"):
+        if case.get(name) % degree:
+            raise case.refusal(
+                field,
+                f"it does not divide {name}, {case.get(name)}",
+                f"a divisor of {case.get(name)}",
+                f"choose a divisor, or change {name}",
+            )
+    context = case.get("cp_degree")
+    if context > 1 and context % degree:
+        raise case.refusal(
+            field,
+            f"with context parallelism it must divide cp_degree, {context}",
+            f"a divisor of {context}",
+            "lower attention_dp_degree or raise cp_degree",
+        )
+    derived = case.get("tkg_batch_size") // degree
+    for name, value in (("kv_cache_batch_size", derived), ("kv_cache_padding_size", None)):
+        if case.given(name) and case.get(name) != value:
+            raise case.refusal(
+                name,
+                "NxD Inference overwrites it when attention_dp_degree is above 1"
+                + (f" (with {value})" if value is not None else ""),
+                value if value is not None else "unset",
+                f"leave {name} out",
+            )
+    return []
+
+
+def attention_data_parallel_heads(case: Case) -> list[str]:
+    """Each rank keeps as many key-value heads in decoding as in context encoding."""
+    heads = case.model.get("num_key_value_heads")
+    degree, world = case.get("attention_dp_degree"), case.get("world_size")
+    if degree == 1 or not isinstance(heads, int):
+        return []
+    if case.get("cp_degree") == 1:
+        fits = max(heads // max(world // degree, 1), 1) == max(heads // world, 1)
+    else:
+        fits = case.get("cp_degree") == degree or world // degree >= heads
+    if fits:
+        return []
+    raise case.refusal(
+        "attention_dp_degree",
+        f"the {heads} key-value heads would need more than one on a rank while decoding, which "
+        "NxD Inference does not run",
+        f"at most {max(world // heads, 1)}",
+        "lower attention_dp_degree or raise tp_degree",
+    )
+
+
+def context_parallel_heads(case: Case) -> list[str]:
+    """Context parallelism decodes on all ranks, each with at most one key-value head."""
+    heads, degree = case.model.get("num_key_value_heads"), case.get("cp_degree")
+    if degree == 1 or not isinstance(heads, int) or case.get("world_size") >= heads:
+        return []
+    raise case.refusal(
+        "cp_degree",
+        f"{case.get('world_size')} ranks are fewer than the {heads} key-value heads",
+        f"1, or with tp_degree {heads} or more",
+        f"raise tp_degree to {heads} or leave cp_degree out",
+    )
+
+
+def expert_dispatch(case: Case) -> list[str]:
+    """Reduce-scatter splits the batch over the ranks."""
+    batch = case.get("tkg_batch_size")
+    if case.get("ep_dispatch_cc_option") == "RS_AG" and case.get("tp_degree") > batch:
+        raise case.refusal(
+            "ep_dispatch_cc_option",
+            f"tp_degree {case.get('tp_degree')} exceeds tkg_batch_size {batch}",
+            ["AR_AG", "AG_AR"],
+            f"use AR_AG, or a batch_size of {case.get('tp_degree')} or more",
+        )
+    return []
+
+
+def flash_decoding(case: Case) -> list[str]:
+    """The ranks that share a key-value head split its cache along the sequence."""
+    heads = case.model.get("num_key_value_heads")
+    if not case.on("flash_decoding_enabled") or not isinstance(heads, int):
+        return []
+    degree = case.get("tp_degree")
+    if degree <= heads or degree % heads:
+        raise case.refusal(
+            "flash_decoding_enabled",
+            f"tp_degree {degree} is no multiple above the {heads} key-value heads, so no two "
+            "ranks share one",
+            f"false, or tp_degree {2 * heads}, {4 * heads}, …",
+            f"set tp_degree to {2 * heads} or leave flash_decoding_enabled out",
+        )
+    group = min(degree, case.model.get("num_attention_heads") or degree) // heads
+    length = case.get("max_length")
+    if length % group:
+        raise case.refusal(
+            "flash_decoding_enabled",
+            f"{group} ranks share a cache of {length} positions, which they do not divide",
+            f"a length that is a multiple of {group}",
+            f"set seq_len to {-(-length // group) * group}",
+        )
+    return []
+
+
+def sequence_parallel(case: Case) -> list[str]:
+    """Every context-encoding bucket is split evenly over the ranks."""
+    degree = case.get("tp_degree")
+    if not case.on("sequence_parallel_enabled") or case.on("chunked_prefill_config"):
+        return []
+    lengths = case.config.get("context_encoding_buckets") or [case.get("max_context_length")]
+    odd = [length for length in lengths if isinstance(length, int) and length % degree]
+    if odd:
+        raise case.refusal(
+            "sequence_parallel_enabled",
+            f"tp_degree {degree} does not divide the context-encoding bucket {odd[0]}",
+            f"buckets that are multiples of {degree}",
+            f"end context_encoding_buckets with multiples of {degree}, or leave "
+            "sequence_parallel_enabled out",
+        )
+    return []
+
+
+def compiler_target(case: Case) -> list[str]:
+    """NxDI's own words for where it compiles to agree with the target."""
+    own, platform = case.get("target"), case.target.platform
+    if own is not None and own != platform:
+        raise case.refusal(
+            "target",
+            f"this build is for {platform}",
+            [platform],
+            f"leave target out, or build with --target {own}",
+        )
+    if case.on("on_cpu"):
+        raise case.refusal(
+            "on_cpu",
+            f"it selects NxD Inference's path for CPUs, and this build is for {platform}",
+            False,
+            "leave on_cpu out, or build with --target cpu",
+        )
+    return []
+
+
+def ranks(case: Case) -> list[str]:
+    """world_size, and the part of it that this host builds."""
+    world = case.get("world_size")
+    product = case.get("tp_degree") * case.get("pp_degree") * case.get("ep_degree")
+    if world % product:
+        raise case.refusal(
+            "world_size",
+            f"it is no multiple of tp_degree x pp_degree x ep_degree, {product}",
+            product,
+            f"leave world_size out, or set it to {product}",
+        )
+    first, count = case.get("start_rank_id"), case.get("local_ranks_size")
+    if first + count > world:
+        field = "local_ranks_size" if case.given("local_ranks_size") else "start_rank_id"
+        raise case.refusal(
+            field,
+            f"ranks {first} to {first + count - 1} reach beyond world_size {world}",
+            f"start_rank_id + local_ranks_size <= {world}",
+            "lower start_rank_id or local_ranks_size",
+        )
+    if case.get("pp_degree") > 1:
+        return [
+            f"pp_degree is {case.get('pp_degree')}; pipeline parallelism is untested in "
+            "NxD Inference"
+        ]
+    return []
+
+
+def experts(case: Case) -> list[str]:
+    """Mixture-of-experts degrees, plain and hybrid, cover all ranks and divide the experts."""
+    expert_count = case.model.get("num_local_experts") or case.model.get("num_experts")
+    for tensor, expert in _expert_degrees(case):
+        degrees = case.get(tensor), case.get(expert)
+        if degrees[0] * degrees[1] != case.get("tp_degree") * case.get("ep_degree"):
+            raise case.refusal(
+                expert if case.get(expert) != 1 else tensor,
+                f"{tensor} x {expert} is {degrees[0] * degrees[1]}; together they must cover the "
+                f"{case.get('tp_degree') * case.get('ep_degree')} ranks of tp_degree x ep_degree",
+                f"{tensor} x {expert} = {case.get('tp_degree') * case.get('ep_degree')}",
+                f"set {tensor} to {case.get('tp_degree')} and {expert} to 1, or factors of it",
+            )
+        if isinstance(expert_count, int) and expert_count % degrees[1]:
+            raise case.refusal(
+                expert,
+                f"it does not divide the model's {expert_count} experts",
+                f"a divisor of {expert_count}",
+                f"choose a divisor of {expert_count}",
+            )
+    return []
+
+
+def _expert_degrees(case: Case) -> list[tuple[str, str]]:
+    if case.on("hybrid_sharding_config"):
+        prefix = "hybrid_sharding_config.moe_"
+        return [
+            (f"{prefix}{stage}_tp_degree", f"{prefix}{stage}_ep_degree") for stage in ("cte", "tkg")
+        ]
+    # With one expert group NxDI uses the plain tensor-parallel ranks and reads moe_tp_degree
+    # for padding only.
+    return [("moe_tp_degree", "moe_ep_degree")] if case.on("moe_ep_degree") else []
+
+
+RULES: tuple[Rule, ...] = (
+    attention_data_parallel,
+    attention_data_parallel_heads,
+    context_parallel_heads,
+    expert_dispatch,
+    flash_decoding,
+    sequence_parallel,
+    compiler_target,
+    ranks,
+    experts,
+)
