@@ -100,9 +100,9 @@ def _lengths(case: Case) -> list[str]:
     if config["max_context_length"] > length:
         raise case.refusal(
             "max_context_length",
-            f"it cannot exceed the whole length, {length}",
+            f"it cannot exceed the whole length, {case.said(case.length)}",
             f"1 to {length}",
-            f"set max_context_length to {length} or less, or raise seq_len",
+            f"set max_context_length to {length} or less, or raise {case.length}",
         )
     answer = config.get("max_new_tokens")
     if answer is not None and not 0 < answer < length:
@@ -111,7 +111,7 @@ def _lengths(case: Case) -> list[str]:
             "max_new_tokens",
             "NxD Inference takes 0 for unset"
             if not answer
-            else f"a prompt and its answer share {length} positions",
+            else f"a prompt and its answer share {case.said(case.length)}",
             f"1 to {length - 1}",
             "leave max_new_tokens out, or lower it",
         )
@@ -123,7 +123,7 @@ def _buckets(case: Case) -> list[str]:
     length = config.get("max_length", config["seq_len"])
     for field, limit, what in (
         ("context_encoding_buckets", config["max_context_length"], "max_context_length"),
-        ("token_generation_buckets", length, "seq_len"),
+        ("token_generation_buckets", length, case.length),
     ):
         listed = config.get(field)
         if listed is None or not case.given(field):
@@ -143,7 +143,7 @@ def _buckets(case: Case) -> list[str]:
         if max(widths) > limit:
             raise case.refusal(
                 field,
-                f"the largest exceeds {what}, {limit}",
+                f"the largest exceeds {case.said(what)}",
                 f"1 to {limit}",
                 f"end the list with {limit}, or --set {field}=null to derive it",
             )

@@ -89,6 +89,17 @@ class Case:
             return self.get("tp_degree") * self.get("pp_degree") * self.get("ep_degree")
         return None  # a length less another, a list of one: nobody asks
 
+    def said(self, name: str) -> str:
+        """A keyword and its value for a message; of a derived one also what it follows."""
+        origin = self.origin(name)
+        follows = f" ({origin})" if "derived" in origin else ""
+        return f"{name} {self.get(name)}{follows}"
+
+    @property
+    def length(self) -> str:
+        """The keyword that decides how many positions a sequence has."""
+        return "max_length" if "max_length" in self.config else "seq_len"
+
     def on(self, name: str) -> bool:
         """Whether a feature is on: a degree above 1, otherwise anything but off, 0 or unset.
 

@@ -27,7 +27,7 @@ def batches(case: Case) -> list[str]:
         if value > rows:
             raise case.refusal(
                 field,
-                f"the cache has {rows} rows (kv_cache_batch_size)",
+                f"the cache has {rows} rows, {case.said('kv_cache_batch_size')}",
                 f"1 to {rows}",
                 f"lower {field}, or raise kv_cache_batch_size",
             )
@@ -35,8 +35,8 @@ def batches(case: Case) -> list[str]:
             culprit = field if case.given(field) else "kv_cache_batch_size"
             raise case.refusal(
                 culprit,
-                f"without continuous batching a step of {value} rows cannot tell which of the "
-                f"cache's {rows} it means",
+                f"without is_continuous_batching a step of {field} {value} cannot tell which rows "
+                f"of the cache, {case.said('kv_cache_batch_size')}, it means",
                 rows if culprit == field else value,
                 f"set {culprit} to {rows if culprit == field else value}, or "
                 "is_continuous_batching=true",
@@ -65,7 +65,7 @@ def block_counts(case: Case) -> list[str]:
     if length % size:
         raise case.refusal(
             "pa_block_size",
-            f"it does not divide the length, {length}",
+            f"it does not divide the length, {case.said(case.length)}",
             f"a divisor of {length}",
             f"set seq_len to {ceil(length / size) * size}, or another pa_block_size",
         )
@@ -73,7 +73,8 @@ def block_counts(case: Case) -> list[str]:
     if count < per_sequence:
         raise case.refusal(
             "pa_num_blocks",
-            f"one sequence of {length} positions needs {per_sequence} blocks of {size}",
+            f"one sequence of {case.said(case.length)} needs {per_sequence} blocks of "
+            f"pa_block_size {size}",
             f">= {per_sequence}",
             f"set pa_num_blocks to {per_sequence * case.get('batch_size')} for a batch of "
             f"{case.get('batch_size')}",
@@ -99,7 +100,8 @@ def prefix_blocks(case: Case) -> list[str]:
     if size % tiles:
         raise case.refusal(
             "pa_block_size",
-            f"with {blocks} blocks a sequence NxD Inference splits each into {tiles} tiles",
+            f"with {blocks} blocks a sequence ({case.said(case.length)}) NxD Inference splits each "
+            f"into {tiles} tiles, and attn_block_tkg_nki_kernel_enabled is off",
             f"multiples of {tiles}",
             f"use a multiple of {tiles}, for example 32 with a longer seq_len, or set "
             "attn_block_tkg_nki_kernel_enabled",
@@ -175,7 +177,7 @@ def prefix_buckets(case: Case) -> list[str]:
     if len(set(listed)) != len(listed) or max(listed) > case.get("max_context_length"):
         raise case.refusal(
             "prefix_buckets",
-            f"each stands once and is at most max_context_length, {case.get('max_context_length')}",
+            f"each stands once and is at most {case.said('max_context_length')}",
             f"1 to {case.get('max_context_length')}, each once",
             "leave out the second, or the longer ones",
         )

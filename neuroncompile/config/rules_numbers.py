@@ -51,16 +51,15 @@ def kernel_quantization(case: Case) -> list[str]:
 def modules_to_not_convert(case: Case) -> list[str]:
     """The QKV kernels read unquantised weights, so those must be named."""
     field = "modules_to_not_convert"
-    if not case.on("quantized") and not any(case.on(name) for name in _KERNELS):
-        return []
-    if case.on(field):
+    cause = next((name for name in ("quantized", *_KERNELS) if case.on(name)), None)
+    if cause is None or case.on(field):
         return []
     kernel = next((n for n in ("qkv_kernel_enabled", "qkv_nki_kernel_enabled") if case.on(n)), None)
     if kernel is None:
-        return [f"{field} is not set: every linear layer is taken to be quantised"]
+        return [f"{cause} without {field}: every linear layer is taken to be quantised"]
     raise case.refusal(
         field,
-        f"{kernel} with quantised weights needs the list of layers that are not",
+        f"{kernel} with {cause} needs the list of layers whose weights are not quantised",
         "a list of module names",
         f"set {field}, for example to [lm_head, self_attn]",
     )

@@ -191,10 +191,12 @@ def experts(case: Case) -> list[str]:
     for tensor, expert in _expert_degrees(case):
         degrees = case.get(tensor), case.get(expert)
         if degrees[0] * degrees[1] != case.get("tp_degree") * case.get("ep_degree"):
+            beside = ", ".join(case.config.get("hybrid_sharding_config", ()))
             raise case.refusal(
                 expert if case.get(expert) != 1 else tensor,
                 f"{tensor} x {expert} is {degrees[0] * degrees[1]}; together they must cover the "
-                f"{case.get('tp_degree') * case.get('ep_degree')} ranks of tp_degree x ep_degree",
+                f"{case.get('tp_degree') * case.get('ep_degree')} ranks of tp_degree x ep_degree"
+                + (f" (the table sets {beside})" if beside else ""),
                 f"{tensor} x {expert} = {case.get('tp_degree') * case.get('ep_degree')}",
                 f"set {tensor} to {case.get('tp_degree')} and {expert} to 1, or factors of it",
             )

@@ -190,14 +190,16 @@ def replacement(case: Case) -> list[str]:
     table = "tensor_replacement_config"
     if not case.on(table):
         return []
-    for name in ("ref_dir", "neuron_dir", "tf_map", "neuron_config"):
-        if case.get(f"{table}.{name}") is None:
-            raise case.refusal(
-                f"{table}.{name}",
-                "NxD Inference requires it",
-                "a value",
-                f"set {table}.{name}, or leave {table} out",
-            )
+    wanted = ("ref_dir", "neuron_dir", "tf_map", "neuron_config")
+    missing = [name for name in wanted if case.get(f"{table}.{name}") is None]
+    if missing:
+        given = ", ".join(case.config[table]) or "nothing"
+        raise case.refusal(
+            table,
+            f"it holds {given}, and NxD Inference requires {', '.join(missing)} too",
+            f"with {', '.join(wanted)}",
+            f"set {table}.{missing[0]}, or leave {table} out",
+        )
     return []
 
 

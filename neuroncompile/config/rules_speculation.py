@@ -28,7 +28,7 @@ def length(case: Case) -> list[str]:
     if value >= case.get("max_length"):
         raise case.refusal(
             "speculation_length",
-            f"a step would fill the whole length, {case.get('max_length')}",
+            f"a step would fill the whole length, {case.said(case.length)}",
             f"below {case.get('max_length')}",
             "lower speculation_length or raise seq_len",
         )
