@@ -43,17 +43,18 @@ def check_config(
     target = target or config.target
     packages = toolchain.packages if toolchain is not None and not target.is_cpu else None
     case = Case(config, model, target)
+    released: list[str] = []
+    if packages is not None:  # first: what an SDK does not run at all needs no further finding
+        from neuroncompile.config.windows import check_windows
+
+        released = check_windows(
+            config, family=model.get("model_type"), target=target, packages=packages
+        )
     warnings = [line for rule in RULES for line in rule(case)]
     if not target.is_cpu:
         warnings += _nxdi(case, packages)
     warnings += _heads(case, allow_head_padding)
-    if packages is not None:
-        from neuroncompile.config.windows import check_windows
-
-        warnings += check_windows(
-            config, family=model.get("model_type"), target=target, packages=packages
-        )
-    return tuple(warnings)
+    return (*warnings, *released)
 
 
 def _nxdi(case: Case, packages: Mapping[str, str] | None) -> list[str]:

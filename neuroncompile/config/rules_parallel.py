@@ -60,8 +60,8 @@ def attention_data_parallel_heads(case: Case) -> list[str]:
         return []
     raise case.refusal(
         "attention_dp_degree",
-        f"the {heads} key-value heads would need more than one on a rank while decoding, which "
-        "NxD Inference does not run",
+        f"of the {heads} key-value heads a rank of world_size {world} would hold more while "
+        "decoding than while encoding, which NxD Inference does not run",
         f"at most {max(world // heads, 1)}",
         "lower attention_dp_degree or raise tp_degree",
     )
@@ -74,7 +74,7 @@ def context_parallel_heads(case: Case) -> list[str]:
         return []
     raise case.refusal(
         "cp_degree",
-        f"{case.get('world_size')} ranks are fewer than the {heads} key-value heads",
+        f"world_size {case.get('world_size')} is below the {heads} key-value heads",
         f"1, or with tp_degree {heads} or more",
         f"raise tp_degree to {heads} or leave cp_degree out",
     )
@@ -129,7 +129,7 @@ def sequence_parallel(case: Case) -> list[str]:
     if odd:
         raise case.refusal(
             "sequence_parallel_enabled",
-            f"tp_degree {degree} does not divide the context-encoding bucket {odd[0]}",
+            f"tp_degree {degree} does not divide {odd[0]} of context_encoding_buckets",
             f"buckets that are multiples of {degree}",
             f"end context_encoding_buckets with multiples of {degree}, or leave "
             "sequence_parallel_enabled out",
@@ -222,13 +222,13 @@ def _expert_degrees(case: Case) -> list[tuple[str, str]]:
 
 
 RULES: tuple[Rule, ...] = (
+    compiler_target,
+    ranks,
     attention_data_parallel,
     attention_data_parallel_heads,
     context_parallel_heads,
     expert_dispatch,
     flash_decoding,
     sequence_parallel,
-    compiler_target,
-    ranks,
     experts,
 )

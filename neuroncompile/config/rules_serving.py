@@ -47,10 +47,9 @@ def sampling(case: Case) -> list[str]:
 
 def _greedy(case: Case) -> list[str]:
     warnings = []
+    neutral = {"top_k": 1, "top_p": 1.0, "temperature": 1.0, "dynamic": False}
     ignored = [
-        name
-        for name in ("top_k", "top_p", "temperature", "dynamic")
-        if name in case.config[SAMPLING] and case.get(f"{SAMPLING}.{name}") not in (1, 1.0, False)
+        name for name, value in neutral.items() if case.config[SAMPLING].get(name, value) != value
     ]
     if not case.get(f"{SAMPLING}.do_sample") and ignored:
         warnings.append(

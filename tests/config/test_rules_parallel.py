@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from neuroncompile.config import NeuronConfig
+from neuroncompile.config import rules_parallel as rules
+from tests.config.rows import Row, check_row
+
+Resolve = Callable[..., NeuronConfig]
+
+EXPERTS = {"model_type": "qwen3_moe", "num_experts": 128}
+
+ROWS = [
+    Row(rules.attention_data_parallel, {"tp_degree": 8, "batch_size": 8, "attention_dp_degree": 3},
+        "attention_dp_degree", {"attention_dp_degree": 2}),
+    Row(rules.attention_data_parallel, {"tp_degree": 8, "batch_size": 6, "attention_dp_degree": 4},
+        "attention_dp_degree", {"batch_size": 8}),
+    Row(
+        rules.attention_data_parallel,
+        {"tp_degree": 32, "batch_size": 8, "attention_dp_degree": 4, "cp_degree": 2},
+        "attention_dp_degree",
+        {"cp_degree": 4},
+    ),
+    Row(
+        rules.attention_data_parallel,
+        {"tp_degree": 8, "batch_size": 8, "attention_dp_degree": 2, "kv_cache_batch_size": 8},
+        "kv_cache_batch_size",
+        {"kv_cache_batch_size": 4},
+    ),
+    Row(
+        rules.attention_data_parallel,
+        {"tp_degree": 8, "batch_size": 8, "attention_dp_degree": 2, "kv_cache_padding_size": 2},
+        "kv_cache_padding_size",
+        {"attention_dp_degree": 1},
+    ),
+    # 8 key-value heads on 8 ranks are one each; in two halves of 4 ranks they would be two.
+    Row(rules.attention_data_parallel_heads,
+        {"tp_degree": 8, "batch_size": 8, "attention_dp_degree": 2}, "attention_dp_degree",
+        {"tp_degree": 16}),
+    Row(
+        rules.attention_data_parallel_heads,
+        {"tp_degree": 16, "batch_size": 8, "attention_dp_degree": 4, "cp_degree": 8},
+        "attention_dp_degree",
+        {"tp_degree": 32},
+    ),
+    Row(rules.context_parallel_heads, {"tp_degree": 4, "cp_degree": 2}, "cp_degree",
+        {"tp_degree": 8}),
+    Row(rules.expert_dispatch, {"tp_degree": 8, "ep_dispatch_cc_option": "RS_AG"},
+        "ep_dispatch_cc_option", {"batch_size": 8}),
+    Row(rules.flash_decoding, {"tp_degree": 8, "flash_decoding_enabled": True},
+        "flash_decoding_enabled", {"tp_degree": 16}),
+    Row(rules.flash_decoding, {"tp_degree": 24, "flash_decoding_enabled": True, "seq_len": 4097},
+        "flash_decoding_enabled", {"seq_len": 4098}, model={"num_attention_heads": 24}),
+    Row(
+        rules.sequence_parallel,
+        {"tp_degree": 8, "sequence_parallel_enabled": True, "context_encoding_buckets": [500]},
+        "sequence_parallel_enabled",
+        {"context_encoding_buckets": [504]},
+    ),
+    Row(rules.compiler_target, {"target": "trn1"}, "target", {"target": "trn2"}),
+    Row(rules.compiler_target, {"on_cpu": True}, "on_cpu", {"on_cpu": False}),
+    Row(rules.ranks, {"tp_degree": 8, "world_size": 12}, "world_size", {"world_size": 16}),
+    Row(rules.ranks, {"tp_degree": 8, "start_rank_id": 4, "local_ranks_size": 8},
+        "local_ranks_size", {"local_ranks_size": 4}),
+    Row(rules.ranks, {"tp_degree": 8, "start_rank_id": 1}, "start_rank_id", {"start_rank_id": 0}),
+    Row(
+        rules.experts,
+        {"tp_degree": 32, "moe_tp_degree": 8, "moe_ep_degree": 8},
+        "moe_ep_degree",
+        {"moe_ep_degree": 4},
+        model=EXPERTS,
+    ),
+    Row(
+        rules.experts,
+        {"tp_degree": 32, "moe_tp_degree": 1, "moe_ep_degree": 32},
+        "moe_ep_degree",
+        {"moe_tp_degree": 32, "moe_ep_degree": 1},
+        model={**EXPERTS, "num_experts": 100},
+    ),
+    Row(
+        rules.experts,
+        {
+            "tp_degree": 32,
+            "hybrid_sharding_config": {
+                "moe_cte_tp_degree": 8,
+                "moe_cte_ep_degree": 4,
+                "moe_tkg_tp_degree": 16,
+                "moe_tkg_ep_degree": 4,
+            },
+        },
+        "hybrid_sharding_config.moe_tkg_ep_degree",
+        {
+            "hybrid_sharding_config": {
+                "moe_cte_tp_degree": 8,
+                "moe_cte_ep_degree": 4,
+                "moe_tkg_tp_degree": 8,
+                "moe_tkg_ep_degree": 4,
+            },
+        },
+        model=EXPERTS,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.rule.__name__}-{row.field}")
+def test_row(resolve: Resolve, row: Row) -> None:
+    check_row(row, resolve)
+
+
+def test_every_rule_has_a_row() -> None:
+    assert {row.rule for row in ROWS} == set(rules.RULES)
+
+
+def test_stages_are_untested(resolve: Resolve) -> None:
+    row = Row(rules.ranks, {"tp_degree": 8, "pp_degree": 2}, "", {"pp_degree": 1})
+    (warning,) = rules.ranks(row.case(resolve, changed=False))
+    assert "pp_degree is 2" in warning
+    assert rules.ranks(row.case(resolve, changed=True)) == []
