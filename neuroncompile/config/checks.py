@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroncompile.config.heads import shard_heads
 from neuroncompile.config.rule import Case, Rule
 from neuroncompile.config.toolchain import Toolchain
 from neuroncompile.config.values import NeuronConfig
@@ -158,7 +157,8 @@ def _buckets(case: Case) -> list[str]:
 
 def _batches(case: Case) -> list[str]:
     config = case.config
-    if config["is_continuous_batching"] and config["batch_size"] > 1:
+    blocks = config.get("is_block_kv_layout")  # those prompts go to blocks, not to rows
+    if config["is_continuous_batching"] and config["batch_size"] > 1 and not blocks:
         if config["ctx_batch_size"] != 1:
             raise case.refusal(
                 "ctx_batch_size",
@@ -275,8 +275,10 @@ def _unused(case: Case) -> list[str]:
 
 def _heads(case: Case, allow_padding: bool) -> list[str]:
     query = case.model.get("num_attention_heads")
-    if not isinstance(query, int):
+    if not isinstance(query, int) or case.config["tp_degree"] == 1:
         return []
+    from neuroncompile.config.heads import shard_heads
+
     key_value = case.model.get("num_key_value_heads")
     heads = shard_heads(query, key_value or query, case.config["tp_degree"])
     if heads.is_padded and not allow_padding:

@@ -31,6 +31,8 @@ def batches(case: Case) -> list[str]:
                 f"1 to {rows}",
                 f"lower {field}, or raise kv_cache_batch_size",
             )
+        if field == "spec_batch_size":
+            continue  # its rows go by seq_id anyway
         if value < rows and not case.on("is_continuous_batching"):
             culprit = field if case.given(field) else "kv_cache_batch_size"
             raise case.refusal(
@@ -45,7 +47,9 @@ def batches(case: Case) -> list[str]:
 
 
 def continuous_batch_rows(case: Case) -> list[str]:
-    """NxDI places a prompt by its seq_id, and asserts that it is one prompt."""
+    """NxDI places a prompt by its seq_id, and asserts that it is one prompt; blocks need none."""
+    if case.on("is_block_kv_layout"):
+        return []
     if case.on("is_continuous_batching") and case.get("ctx_batch_size") > 1:
         raise case.refusal(
             "ctx_batch_size",

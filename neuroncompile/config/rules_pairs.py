@@ -66,8 +66,6 @@ NEEDS: tuple[tuple[str, str], ...] = (
     ("medusa_speculation_length", "is_medusa"),
     ("num_medusa_heads", "is_medusa"),
     ("medusa_tree", "is_medusa"),
-    # Debugging.
-    ("tensor_capture_config", _SAMPLING),
 )
 """(keyword, what must be on beside it)."""
 

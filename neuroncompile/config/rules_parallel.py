@@ -55,7 +55,7 @@ def attention_data_parallel_heads(case: Case) -> list[str]:
     if case.get("cp_degree") == 1:
         fits = max(heads // max(world // degree, 1), 1) == max(heads // world, 1)
     else:
-        fits = case.get("cp_degree") == degree or world // degree >= heads
+        fits = _decode_parts_fit(heads, world, case.get("cp_degree"), degree)
     if fits:
         return []
     raise case.refusal(
@@ -67,10 +67,37 @@ def attention_data_parallel_heads(case: Case) -> list[str]:
     )
 
 
+def _decode_parts_fit(heads: int, world: int, context: int, degree: int) -> bool:
+    """Whether the copies of each head made while encoding serve every part of decoding."""
+    if context == degree:
+        return True
+    ranks = world // degree
+    copies = max(world // context // heads, 1) * context
+    return ranks >= heads and copies >= max(ranks // heads, 1) * degree
+
+
+def cache_update(case: Case) -> list[str]:
+    """In parts of a batch the decode kernel writes the cache in its cascaded form only."""
+    kernel = "attn_block_tkg_nki_kernel_cache_update"
+    if not (case.on("attention_dp_degree") and case.on(kernel)):
+        return []
+    cascaded = "attn_block_tkg_nki_kernel_cascaded_attention"
+    if case.on(cascaded) and case.target.platform not in ("trn1", "trn1n", "inf2"):
+        return []
+    raise case.refusal(
+        kernel,
+        f"with attention_dp_degree it needs {cascaded} on trn2 or newer",
+        f"false, or with {cascaded}",
+        f"set {cascaded}=true, or leave {kernel} out",
+    )
+
+
 def context_parallel_heads(case: Case) -> list[str]:
     """Context parallelism decodes on all ranks, each with at most one key-value head."""
     heads, degree = case.model.get("num_key_value_heads"), case.get("cp_degree")
-    if degree == 1 or not isinstance(heads, int) or case.get("world_size") >= heads:
+    if degree == 1 or case.on("attention_dp_degree") or not isinstance(heads, int):
+        return []
+    if case.get("world_size") >= heads:
         return []
     raise case.refusal(
         "cp_degree",
@@ -99,20 +126,23 @@ def flash_decoding(case: Case) -> list[str]:
     if not case.on("flash_decoding_enabled") or not isinstance(heads, int):
         return []
     degree = case.get("tp_degree")
-    if degree <= heads or degree % heads:
+    sharing = min(degree, case.model.get("num_attention_heads") or degree)
+    if degree % heads or sharing % heads:
         raise case.refusal(
             "flash_decoding_enabled",
-            f"tp_degree {degree} is no multiple above the {heads} key-value heads, so no two "
-            "ranks share one",
-            f"false, or tp_degree {2 * heads}, {4 * heads}, …",
+            f"tp_degree {degree} is no multiple of the {heads} key-value heads",
+            f"false, or tp_degree {heads}, {2 * heads}, …",
             f"set tp_degree to {2 * heads} or leave flash_decoding_enabled out",
         )
-    group = min(degree, case.model.get("num_attention_heads") or degree) // heads
-    length = case.get("max_length")
+    group, length = sharing // heads, case.get("max_length")
+    if group == 1:
+        return [
+            f"flash_decoding_enabled gains nothing at tp_degree {degree}: no ranks share a head"
+        ]
     if length % group:
         raise case.refusal(
             "flash_decoding_enabled",
-            f"{group} ranks share a cache of {length} positions, which they do not divide",
+            f"{group} ranks share a cache of {case.said(case.length)}, which they do not divide",
             f"a length that is a multiple of {group}",
             f"set seq_len to {-(-length // group) * group}",
         )
@@ -226,6 +256,7 @@ RULES: tuple[Rule, ...] = (
     ranks,
     attention_data_parallel,
     attention_data_parallel_heads,
+    cache_update,
     context_parallel_heads,
     expert_dispatch,
     flash_decoding,

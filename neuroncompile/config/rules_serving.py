@@ -181,7 +181,16 @@ def capture(case: Case) -> list[str]:
             True,
             f"set output_logits=true, or leave {table} out",
         )
-    return [] if case.get("output_logits") else [f"{table} sets output_logits to true"]
+    if case.get("output_logits"):
+        return []
+    if not case.on(SAMPLING):
+        raise case.refusal(
+            table,
+            f"without output_logits NxD Inference runs it with {SAMPLING} only",
+            f"unset, or with {SAMPLING} or output_logits",
+            f"set output_logits=true, or {SAMPLING}.do_sample",
+        )
+    return [f"{table} sets output_logits to true"]
 
 
 def replacement(case: Case) -> list[str]:

@@ -133,6 +133,18 @@ def test_blocks_for_fewer_sequences_than_the_batch_are_a_warning(resolve: Resolv
     assert rules.block_counts(enough.case(resolve, changed=True)) == []
 
 
+def test_a_verifying_step_may_have_fewer_rows(resolve: Resolve) -> None:
+    fewer = {"batch_size": 2, "speculation_length": 4, "spec_batch_size": 1}
+    row = Row(rules.batches, {**fewer, "is_continuous_batching": False}, "", {})
+    assert rules.batches(row.case(resolve, changed=False)) == []
+
+
+def test_prompts_in_blocks_need_no_row(resolve: Resolve) -> None:
+    several = {"is_continuous_batching": True, "ctx_batch_size": 2, "batch_size": 4}
+    row = Row(rules.continuous_batch_rows, {**several, **BLOCKS}, "", {})
+    assert rules.continuous_batch_rows(row.case(resolve, changed=False)) == []
+
+
 def test_attention_data_parallelism_derives_the_rows_itself(resolve: Resolve) -> None:
     row = Row(
         rules.batches,

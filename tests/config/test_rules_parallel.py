@@ -49,7 +49,21 @@ ROWS = [
         {"tp_degree": 8}),
     Row(rules.expert_dispatch, {"tp_degree": 8, "ep_dispatch_cc_option": "RS_AG"},
         "ep_dispatch_cc_option", {"batch_size": 8}),
-    Row(rules.flash_decoding, {"tp_degree": 8, "flash_decoding_enabled": True},
+    Row(
+        rules.cache_update,
+        {"tp_degree": 16, "batch_size": 8, "attention_dp_degree": 2,
+         "attn_block_tkg_nki_kernel_cache_update": True},
+        "attn_block_tkg_nki_kernel_cache_update",
+        {"attn_block_tkg_nki_kernel_cascaded_attention": True},
+    ),
+    Row(
+        rules.attention_data_parallel_heads,
+        {"tp_degree": 32, "batch_size": 16, "attention_dp_degree": 4, "cp_degree": 2},
+        "attention_dp_degree",
+        {"cp_degree": 4},
+        model={"num_key_value_heads": 16},
+    ),
+    Row(rules.flash_decoding, {"tp_degree": 4, "flash_decoding_enabled": True},
         "flash_decoding_enabled", {"tp_degree": 16}),
     Row(rules.flash_decoding, {"tp_degree": 24, "flash_decoding_enabled": True, "seq_len": 4097},
         "flash_decoding_enabled", {"seq_len": 4098}, model={"num_attention_heads": 24}),
@@ -111,6 +125,21 @@ def test_row(resolve: Resolve, row: Row) -> None:
 
 def test_every_rule_has_a_row() -> None:
     assert {row.rule for row in ROWS} == set(rules.RULES)
+
+
+def test_flash_decoding_without_sharing_is_a_warning(resolve: Resolve) -> None:
+    flash = {"tp_degree": 8, "flash_decoding_enabled": True}
+    row = Row(rules.flash_decoding, flash, "", {"tp_degree": 16})
+    (warning,) = rules.flash_decoding(row.case(resolve, changed=False))
+    assert "gains nothing" in warning
+    assert rules.flash_decoding(row.case(resolve, changed=True)) == []
+
+
+def test_parts_of_a_batch_decode_where_a_prompt_had_parts(resolve: Resolve) -> None:
+    """Full tensor parallelism while decoding needs a rank for each head; parts have their own."""
+    both = {"tp_degree": 4, "batch_size": 4, "cp_degree": 2, "attention_dp_degree": 2}
+    row = Row(rules.context_parallel_heads, both, "", {})
+    assert rules.context_parallel_heads(row.case(resolve, changed=False)) == []
 
 
 def test_stages_are_untested(resolve: Resolve) -> None:

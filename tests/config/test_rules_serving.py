@@ -55,6 +55,8 @@ ROWS = [
         captured(modules_to_capture=["layers.0"])),
     Row(rules.capture, {**captured(max_intermediate_tensors=1), "output_logits": False},
         "output_logits", {"output_logits": True}),
+    Row(rules.capture, {"tensor_capture_config": {"max_intermediate_tensors": 1}},
+        "tensor_capture_config", {"output_logits": True}),
     Row(rules.replacement, {"tensor_replacement_config": {**REPLACED, "tf_map": None}},
         "tensor_replacement_config", {"tensor_replacement_config": REPLACED}),
 ]  # fmt: skip
