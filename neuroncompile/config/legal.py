@@ -68,6 +68,8 @@ def coerce(row: Row, value: Any, *, path: str, origin: str, text: bool = False) 
         raise refuse_type(row, value, path=path, origin=origin)
     if kind == "float":
         value = float(value)  # 1 and 1.0 mean the same and must not be two keys
+    if name == "token_generation_batches" and kind == "int":
+        kind, value = "ints", [value]  # as NxDI does, or one meaning would have two keys
     _check_range(name, value, path=path, origin=origin)
     return sorted(value) if kind in ("ints", "buckets") and name != "buckets" else value
 

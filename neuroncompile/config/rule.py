@@ -45,13 +45,13 @@ class Case:
         return str(self.model.get("model_type") or "")
 
     def given(self, name: str) -> bool:
-        """Whether a layer (not one of our defaults) set this keyword or part of it."""
+        """Whether a layer (not the model or a default of ours) set this keyword or part of it."""
         if name not in self.config:
             return False
         value = self.config[name]
         if isinstance(value, Mapping) and value:
             return True  # no nested config has defaults of ours
-        return not self.origin(name).startswith("default")
+        return not self.origin(name).startswith(("default", "model"))
 
     def origin(self, name: str) -> str:
         try:

@@ -97,13 +97,13 @@ def text_and_vision(case: Case) -> list[str]:
     """The text part's keywords stand at the top; its own table must not say otherwise."""
     text = case.get("text_neuron_config")
     for name, value in (text or {}).items():
-        if name in case.config and case.config[name] != value and case.given(name):
+        if name in case.config and case.config[name] != value:
             field = f"text_neuron_config.{name}"
             raise case.refusal(
                 field,
                 f"{name} is {case.config[name]!r} ({case.origin(name)})",
                 case.config[name],
-                f"set {name} in one place",
+                f"set {name} at the top, and leave {field} out",
             )
     if case.family == "qwen2_vl" and case.on("vision_neuron_config"):
         if case.get("vision_neuron_config.fused_qkv") is not True:

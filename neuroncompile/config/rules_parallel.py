@@ -187,6 +187,17 @@ def compiler_target(case: Case) -> list[str]:
     return []
 
 
+def half_a_device(case: Case) -> list[str]:
+    """Reports disagree whether a trn2.3xlarge runs two of its four logical cores."""
+    half = case.target.lnc == 2 and case.get("tp_degree") == 2
+    if case.target.instance != "trn2.3xlarge" or not half:
+        return []
+    return [
+        "tp_degree is 2 on trn2.3xlarge: the runtime has been reported to take one core or the "
+        "whole device (4) only"
+    ]
+
+
 def ranks(case: Case) -> list[str]:
     """world_size, and the part of it that this host builds."""
     world = case.get("world_size")
@@ -216,28 +227,34 @@ def ranks(case: Case) -> list[str]:
 
 
 def experts(case: Case) -> list[str]:
-    """Mixture-of-experts degrees, plain and hybrid, cover all ranks and divide the experts."""
-    expert_count = case.model.get("num_local_experts") or case.model.get("num_experts")
+    """Mixture-of-experts degrees, plain and hybrid, divide the ranks and the experts."""
+    count = case.model.get("num_local_experts") or case.model.get("num_experts")
+    world, warnings = case.get("world_size"), []
     for tensor, expert in _expert_degrees(case):
-        degrees = case.get(tensor), case.get(expert)
-        if degrees[0] * degrees[1] != case.get("tp_degree") * case.get("ep_degree"):
-            beside = ", ".join(case.config.get("hybrid_sharding_config", ()))
+        product, groups = case.get(tensor) * case.get(expert), case.get(expert)
+        beside = ", ".join(case.config.get("hybrid_sharding_config", ()))
+        beside = f" (the table sets {beside})" if beside else ""
+        if world % product:
             raise case.refusal(
-                expert if case.get(expert) != 1 else tensor,
-                f"{tensor} x {expert} is {degrees[0] * degrees[1]}; together they must cover the "
-                f"{case.get('tp_degree') * case.get('ep_degree')} ranks of tp_degree x ep_degree"
-                + (f" (the table sets {beside})" if beside else ""),
-                f"{tensor} x {expert} = {case.get('tp_degree') * case.get('ep_degree')}",
-                f"set {tensor} to {case.get('tp_degree')} and {expert} to 1, or factors of it",
+                expert if groups != 1 else tensor,
+                f"{tensor} x {expert} is {product}, which does not divide the {world} ranks"
+                f"{beside}",
+                f"{tensor} x {expert} = {world}",
+                f"set {tensor} to {world} and {expert} to 1, or factors of it",
             )
-        if isinstance(expert_count, int) and expert_count % degrees[1]:
+        if product < world:
+            warnings.append(
+                f"{tensor} x {expert} is {product} on {world} ranks: each expert is held "
+                f"{world // product} times{beside}"
+            )
+        if isinstance(count, int) and count % groups:
             raise case.refusal(
                 expert,
-                f"it does not divide the model's {expert_count} experts",
-                f"a divisor of {expert_count}",
-                f"choose a divisor of {expert_count}",
+                f"it does not divide the model's {count} experts",
+                f"a divisor of {count}",
+                f"choose a divisor of {count}",
             )
-    return []
+    return warnings
 
 
 def _expert_degrees(case: Case) -> list[tuple[str, str]]:
@@ -253,6 +270,7 @@ def _expert_degrees(case: Case) -> list[tuple[str, str]]:
 
 RULES: tuple[Rule, ...] = (
     compiler_target,
+    half_a_device,
     ranks,
     attention_data_parallel,
     attention_data_parallel_heads,

@@ -124,7 +124,31 @@ def test_row(resolve: Resolve, row: Row) -> None:
 
 
 def test_every_rule_has_a_row() -> None:
-    assert {row.rule for row in ROWS} == set(rules.RULES)
+    assert {row.rule for row in ROWS} | {rules.half_a_device} == set(rules.RULES)
+
+
+@pytest.mark.parametrize(
+    ("target", "degree", "warned"),
+    [
+        ("trn2.3xlarge", 2, True),
+        ("trn2.3xlarge", 1, False),
+        ("trn2.3xlarge", 4, False),
+        ("trn2.48xlarge", 2, False),
+    ],
+)
+def test_half_of_a_small_instance_is_a_warning(
+    resolve: Resolve, target: str, degree: int, warned: bool
+) -> None:
+    row = Row(rules.half_a_device, {"tp_degree": degree}, "", {}, target=target)
+    assert bool(rules.half_a_device(row.case(resolve, changed=False))) == warned
+
+
+def test_experts_held_twice_are_a_warning(resolve: Resolve) -> None:
+    config = {"tp_degree": 32, "moe_tp_degree": 4, "moe_ep_degree": 4}
+    row = Row(rules.experts, config, "", {"moe_tp_degree": 8}, model=EXPERTS)
+    (warning,) = rules.experts(row.case(resolve, changed=False))
+    assert "held 2 times" in warning
+    assert rules.experts(row.case(resolve, changed=True)) == []
 
 
 def test_flash_decoding_without_sharing_is_a_warning(resolve: Resolve) -> None:

@@ -63,12 +63,34 @@ def test_families_differ_by_their_classes() -> None:
     assert "vision_neuron_config" not in fields_of("llama")
 
 
-def test_the_table_is_the_installed_nxdis() -> None:
+INSTALLED = {
+    "models.config": (
+        "NeuronConfig",
+        "MultimodalVisionNeuronConfig",
+        "MoENeuronConfig",
+        "OnDeviceSamplingConfig",
+        "ChunkedPrefillConfig",
+        "HybridShardingConfig",
+        "TensorCaptureConfig",
+        "TensorReplacementConfig",
+        "FusedSpecNeuronConfig",
+    ),
+    "modules.lora_serving": ("LoraServingConfig",),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "owner"), [(module, owner) for module, names in INSTALLED.items() for owner in names]
+)
+def test_the_table_is_the_installed_nxdis(module: str, owner: str) -> None:
     """Where NxDI is installed, every keyword its constructors take is a row."""
-    config = pytest.importorskip("neuronx_distributed_inference.models.config")
+    installed = pytest.importorskip(f"neuronx_distributed_inference.{module}")
     import inspect
 
-    for owner in ("NeuronConfig", "OnDeviceSamplingConfig", "ChunkedPrefillConfig"):
-        source = inspect.getsource(getattr(config, owner))
-        taken = set(re.findall(r"kwargs\.pop\(\s*\"(\w+)\"", source)) - {"logical_neuron_cores"}
-        assert taken <= {row[0] for row in CLASSES[owner]}
+    constructor = getattr(installed, owner).__init__
+    taken = set(re.findall(r"kwargs\.pop\(\s*[\"'](\w+)", inspect.getsource(constructor)))
+    signature = inspect.signature(constructor).parameters.values()
+    taken |= {p.name for p in signature if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    taken -= {"self", "logical_neuron_cores"}
+    assert taken
+    assert taken <= {row[0] for row in CLASSES[owner]}
