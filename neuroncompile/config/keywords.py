@@ -222,7 +222,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "vision_neuron_config": "the vision part",
     },
     "OnDeviceSamplingConfig": {
-        "do_sample": "draw a token; off takes the best one, whatever a request asks",
+        "do_sample": "draw a token; off takes the best one, unless dynamic is on",
         "top_k": "candidates, by probability; 1 is greedy, -1 and 0 set no limit",
         "top_p": "candidates up to this much probability",
         "temperature": "divides the logits; 0 is greedy",

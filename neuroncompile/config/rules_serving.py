@@ -47,13 +47,14 @@ def sampling(case: Case) -> list[str]:
 
 def _greedy(case: Case) -> list[str]:
     warnings = []
-    neutral = {"top_k": 1, "top_p": 1.0, "temperature": 1.0, "dynamic": False}
+    neutral = {"top_k": 1, "top_p": 1.0, "temperature": 1.0}
     ignored = [
         name for name, value in neutral.items() if case.config[SAMPLING].get(name, value) != value
     ]
-    if not case.get(f"{SAMPLING}.do_sample") and ignored:
+    draws = case.get(f"{SAMPLING}.do_sample") or case.get(f"{SAMPLING}.dynamic")
+    if ignored and not draws:
         warnings.append(
-            f"{SAMPLING}.do_sample is false: the graph takes the best token, and "
+            f"{SAMPLING} has neither do_sample nor dynamic: the graph takes the best token, and "
             f"{', '.join(ignored)} have no effect"
         )
     if case.get(f"{SAMPLING}.deterministic"):

@@ -1,8 +1,8 @@
 """Which SDK runs what: known windows and known issues, as one table.
 
 From the release notes of NxD Inference and NxD Core (aws-neuron-sdk, release-notes/), and from the
-sources of each release for when a family or target came. The SDK is read off the NxDI version,
-because a toolchain is its packages, whatever it is called.
+sources of each release for when a target came; when a family came is in `models.families`. The
+SDK is read off the NxDI version, because a toolchain is its packages, whatever it is called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neuroncompile.config.versions import nxdi_version
 from neuroncompile.errors import ConfigError
 from neuroncompile.hardware.targets import Target
 
-__all__ = ["FAMILY_SINCE", "WINDOWS", "Window", "applies", "check_windows", "sdk_of"]
+__all__ = ["WINDOWS", "Window", "applies", "check_windows", "sdk_of"]
 
 NXDI_SDK = {
     (0, 1): (2, 21),
@@ -60,22 +60,6 @@ class Window(NamedTuple):
     when: tuple[Condition, ...] = ()
 
 
-FAMILY_SINCE = {
-    "qwen2": 24,
-    "llama4": 25,
-    "llama4_text": 25,
-    "qwen3": 25,
-    "qwen3_moe": 25,
-    "gpt_oss": 27,
-    "llava": 27,
-    "pixtral": 27,
-    "gemma3": 28,
-    "gemma3_text": 28,
-    "qwen2_vl": 28,
-    "qwen3_vl": 28,
-}
-"""`model_type` → minor version of the first SDK 2.x with its classes; others since 2.21."""
-
 WINDOWS = (
     Window(
         (2, 29), NEWEST, ("trn1", "trn1n", "inf2"), (),
@@ -86,14 +70,6 @@ WINDOWS = (
         (2, 21), (2, 26), ("trn3",), (),
         "NxD Inference knows trn3 from SDK 2.27 on",
         'set [toolchain] sdk = "2.27" or newer',
-    ),
-    *(
-        Window(
-            (2, 21), (2, first - 1), (), (family,),
-            f"NxD Inference has {family} from SDK 2.{first} on",
-            f'set [toolchain] sdk = "2.{first}" or newer',
-        )
-        for family, first in FAMILY_SINCE.items()
     ),
     Window(
         (2, 28), (2, 28), (), ("qwen3_moe",),
@@ -166,12 +142,6 @@ WINDOWS = (
         (2, 29), NEWEST, (), ("llama4", "llama4_text", "mixtral", "dbrx"),
         "Llama 4, Mixtral and DBRX perform best pinned at SDK 2.28",
         'set [toolchain] sdk = "2.28"',
-        fatal=False,
-    ),
-    Window(
-        (2, 21), (2, 29), (), ("mistral",),
-        "NxD Inference has no class for Mistral up to the packages of SDK 2.29; Llama's runs it",
-        "name the class with --model-class if the compiler's own choice fails",
         fatal=False,
     ),
     Window(
@@ -260,8 +230,6 @@ def _refusal(
         field, sign, bound = window.when[0]
         value = _value(config, field)
         legal = f">= {bound}" if sign == "<" else f"< {bound}"
-    elif window.families:
-        field, value = "toolchain", f"SDK 2.{NXDI_SDK[nxdi_version(packages) or (0, 0)][1]}"
     about = f"{family or 'this model'} on {target.platform} with NxD Inference {nxdi}"
     return ConfigError(
         f"{window.text} ({about})", field=field, value=value, legal=legal, hint=window.fix

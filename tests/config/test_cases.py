@@ -194,6 +194,32 @@ def test_b14_rejected_before_compiling(
     assert caught.value.field == field
 
 
+# B23: adapters; which ones is not the program's business, what they need is.
+
+
+def test_b23_shape_is_in_the_key_and_weights_are_not(resolve: Resolve) -> None:
+    lora = {"max_lora_rank": 16, "max_loras": 2, "target_modules": ["q_proj"]}
+
+    def key(**change: Any) -> str:
+        return key_of(resolve(config={"lora_config": lora | change}, target="trn2"))
+
+    assert key(lora_ckpt_paths=["a:/one"]) == key(lora_ckpt_paths=["b:/two"]) == key()
+    changes: list[dict[str, Any]] = [
+        {"max_lora_rank": 32},
+        {"max_loras": 3},
+        {"target_modules": ["v_proj"]},
+    ]
+    assert len({key(**change) for change in (*changes, {})}) == 4
+
+
+def test_b23_more_adapters_than_places(resolve: Resolve, llama: dict[str, Any]) -> None:
+    paths = {"lora_config": {"lora_ckpt_paths": ["a:/one", "b:/two"], "max_loras": 1}}
+    with pytest.raises(ConfigError) as caught:
+        check_config(resolve(config=paths, target="trn2"), model=llama)
+    assert caught.value.field == "lora_config.max_loras"
+    assert caught.value.legal == ">= 2"
+
+
 # F14: a dtype in each of its spellings.
 
 

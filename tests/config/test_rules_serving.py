@@ -76,7 +76,6 @@ def test_every_rule_has_a_row() -> None:
     [
         ({"do_sample": False, "top_k": 50}, ["top_k", "no effect"]),
         ({"do_sample": False, "temperature": 0.7}, ["temperature", "no effect"]),
-        ({"do_sample": False, "dynamic": True}, ["dynamic", "no effect"]),
         ({"do_sample": True, "deterministic": True}, ["deterministic", "0.5"]),
     ],
 )
@@ -88,7 +87,14 @@ def test_a_sampler_that_ignores_requests_is_said(
     assert all(word in warning for word in words)
 
 
-@pytest.mark.parametrize("values", [{"do_sample": False, "top_k": 1}, {"do_sample": True}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"do_sample": False, "top_k": 1},
+        {"do_sample": True, "top_k": 50},
+        {"dynamic": True, "top_k": 50},  # a live input samples whatever do_sample says
+    ],
+)
 def test_a_plain_sampler_is_not(resolve: Resolve, values: dict[str, Any]) -> None:
     row = Row(rules.sampling, {"on_device_sampling_config": values}, "", {})
     assert rules.sampling(row.case(resolve, changed=False)) == []

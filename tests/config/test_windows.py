@@ -8,7 +8,6 @@ import pytest
 from neuroncompile.config import NeuronConfig
 from neuroncompile.config.releases import RELEASES, sdk_packages
 from neuroncompile.config.windows import (
-    FAMILY_SINCE,
     WINDOWS,
     applies,
     check_windows,
@@ -63,8 +62,6 @@ ROWS = [
     ("2.27", "trn2", "qwen3_moe", (), None, ("not fully optimised",)),
     ("2.27", "trn1", "qwen3_moe", (), None, ()),
     ("2.27", "trn2", "pixtral", (), None, ("not fully optimised",)),
-    ("2.28", "trn2", "mistral", (), None, ("no class for Mistral",)),
-    ("2.30", "trn2", "mistral", (), None, ("0.10",)),
     ("2.28", "trn2", "qwen3_moe", (), "batch_size", ()),
     ("2.28", "trn2", "qwen3_moe", ("batch_size=15",), "batch_size", ()),
     ("2.28", "trn2", "qwen3_moe", ("batch_size=16",), None, ()),
@@ -112,24 +109,6 @@ def test_row_by_row(
         assert words in warning
 
 
-@pytest.mark.parametrize(("family", "first"), FAMILY_SINCE.items())
-def test_a_family_older_sdks_do_not_have(
-    resolve: Resolve, llama: dict[str, Any], family: str, first: int
-) -> None:
-    model = llama | {"model_type": family}
-    config = resolve("batch_size=16", target="trn2", model=model)
-    with pytest.raises(ConfigError, match=f"from SDK 2.{first} on") as caught:
-        check_windows(
-            config,
-            family=family,
-            target=config.target,
-            packages=sdk_packages(f"2.{first - 1}"),
-        )
-    assert caught.value.field == "toolchain"
-    assert caught.value.value == f"SDK 2.{first - 1}"
-    check_windows(config, family=family, target=config.target, packages=sdk_packages(f"2.{first}"))
-
-
 def test_every_window_is_hit_by_a_row_and_missed_by_one(
     resolve: Resolve, llama: dict[str, Any]
 ) -> None:
@@ -139,10 +118,9 @@ def test_every_window_is_hit_by_a_row_and_missed_by_one(
         version = sdk_of(sdk_packages(sdk))
         assert version is not None
         cases.append((config, family, config.target, version))
-    by_family = {window for window in WINDOWS if window.fatal and window.families}
     for window in WINDOWS:
         hits = [applies(window, *case) for case in cases]
         assert not all(hits)
-        assert any(hits) or (window in by_family and not window.when)
+        assert any(hits)
         assert window.since <= window.until
         assert window.fix
