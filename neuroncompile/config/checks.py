@@ -213,6 +213,13 @@ def _dtype(case: Case) -> list[str]:
             if case.target.is_cpu
             else "use bfloat16, and quantized=true with quantization_dtype for FP8 weights",
         )
+    if case.config.get("overrides_torch_dtype") is False and own not in (None, dtype):
+        raise case.refusal(
+            "overrides_torch_dtype",
+            f"the checkpoint's {own} would take the place of torch_dtype {dtype}",
+            True,
+            f"set torch_dtype={own}, or leave overrides_torch_dtype out",
+        )
     if dtype == "float16" and own in ("bfloat16", "float32"):
         return [f"torch_dtype float16 overflows above 65504, and {own} does not"]
     return []

@@ -45,7 +45,7 @@ CLASSES: dict[str, tuple[Row, ...]] = {
         ("max_new_tokens", "int", "=seq_len - max_context_length", "runtime"),
         ("max_length", "int", "=seq_len", "graph"),
         ("vocab_parallel", "bool", False, "weights"),
-        ("enable_cte_modular_flow", "bool", False, "graph"),
+        ("enable_cte_modular_flow", "bool", False, "unused"),
         ("layer_boundary_markers", "bool", False, "graph"),
         ("fused_qkv", "bool", False, "weights"),
         ("sequence_parallel_enabled", "bool", False, "graph"),
