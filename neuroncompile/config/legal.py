@@ -13,7 +13,6 @@ from neuroncompile.config.schema import (
     FAMILY_CLASSES,
     LEGAL,
     MINIMUM,
-    RENAMED,
     Row,
     fields_of,
 )
@@ -125,6 +124,8 @@ def unknown_keyword(
     prefix = path[: len(path) - len(name)]
     if not prefix and name in fields_of(None):
         return _other_family(path, known, owner=owner, origin=origin)
+    from neuroncompile.config.renamed import RENAMED
+
     near = RENAMED.get(name)
     near = near if near and near.partition(".")[0] in known else nearest(name, known)
     if near:
@@ -136,11 +137,18 @@ def unknown_keyword(
         field=path,
         value=name,
         legal=sorted(known),
-        hint=f"did you mean {near}?"
-        if near
-        else "neuroncompile build --help lists --allow-unknown",
+        hint=f"did you mean {near}?" if near else _no_longer(name),
         details={"suggestion": near},
     )
+
+
+def _no_longer(name: str) -> str:
+    from neuroncompile.config.versions import GONE
+
+    if name in GONE:
+        last = ".".join(map(str, GONE[name][0]))
+        return f"leave {name} out: NxD Inference has read it up to {last} only"
+    return "neuroncompile build --help lists --allow-unknown"
 
 
 def _other_family(path: str, known: Mapping[str, Any], *, owner: str, origin: str) -> ConfigError:

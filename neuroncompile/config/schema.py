@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CLASSES", "FAMILY_CLASSES", "LEGAL", "MINIMUM", "RENAMED", "Row", "fields_of"]
+__all__ = ["CLASSES", "FAMILY_CLASSES", "LEGAL", "MINIMUM", "Row", "fields_of"]
 
 Row = tuple[str, str, Any, str]
 INF = float("inf")
@@ -387,27 +387,6 @@ MINIMUM = {
     "global_topk": -1,
 }
 """Smallest legal number, by keyword; of a list, of each element."""
-
-RENAMED = {
-    "async": "async_mode",
-    "cp_max_num_seqs": "chunked_prefill_config.max_num_seqs",
-    "cp_num_active_blocks": "chunked_prefill_config",
-    "dtype": "torch_dtype",
-    "is_chunked_prefill": "chunked_prefill_config",
-    "is_paged_attention": "is_block_kv_layout",
-    "logical_neuron_cores": "logical_nc_config",
-    "lora_serving_config": "lora_config",
-    "max_loras_on_cpu": "max_cpu_loras",
-    "max_input_len": "max_context_length",
-    "max_model_len": "seq_len",
-    "max_num_seqs": "batch_size",
-    "n_ctx": "seq_len",
-    "num_cores": "tp_degree",
-    "quantized_kernel_lower_bound": "quantize_clamp_bound",
-    "sequence_length": "seq_len",
-    "tensor_parallel_size": "tp_degree",
-}
-"""Names of other tools and of older NxDI → ours, for hints only."""
 
 
 def fields_of(family: str | None) -> dict[str, Row]:

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from neuroncompile.config.renamed import RENAMED
 from neuroncompile.config.schema import (
     CLASSES,
     FAMILY_CLASSES,
     LEGAL,
     MINIMUM,
-    RENAMED,
     fields_of,
 )
 

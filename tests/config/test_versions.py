@@ -7,7 +7,8 @@ import pytest
 
 from neuroncompile.config import NeuronConfig, Toolchain, check_config
 from neuroncompile.config.releases import RELEASES, sdk_packages
-from neuroncompile.config.schema import CLASSES, RENAMED
+from neuroncompile.config.renamed import RENAMED
+from neuroncompile.config.schema import CLASSES
 from neuroncompile.config.versions import GONE, SINCE, check_versions, nxdi_version, since
 from neuroncompile.errors import ConfigError
 
@@ -107,3 +108,11 @@ def test_a_name_of_old_is_refused_with_what_took_its_place(
         resolve(f"{path}=1", target="trn2")
     assert caught.value.hint == f"did you mean {now}?"
     assert old in RENAMED
+
+
+def test_a_name_of_old_without_a_successor_is_to_be_left_out(resolve: Resolve) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve("trace_tokengen_model=false", target="trn2")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("leave trace_tokengen_model out")
+    assert "0.1" in caught.value.hint
