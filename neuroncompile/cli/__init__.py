@@ -27,7 +27,7 @@ COMMANDS = {
     "build": "compile a model, or find it compiled",
     "run": "decode text, building first if needed",
     "prewarm": "build all programs that recipes name",
-    "config": "show effective values with their origins, compare two programs",
+    "config": "show, compare and explain configs and their keywords",
     "plan": "say what a program needs, and whether it fits",
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from neuroncompile.cli import config_keys
 from neuroncompile.cli import options as o
 from neuroncompile.cli.state import State
 
@@ -44,6 +45,7 @@ def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:
     group = typer.Typer(help=f"{summary[0].upper()}{summary[1:]}.", no_args_is_help=True)
     group.command("show", help=SHOW, epilog=epilog)(show)
     group.command("diff", help=DIFF, epilog=epilog)(diff)
+    config_keys.register(group, epilog)
     app.add_typer(group, name=name, short_help=summary)
 
 

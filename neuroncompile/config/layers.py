@@ -125,6 +125,11 @@ class _Merge:
             return
         if not isinstance(value, Mapping):
             raise refuse_type(row, value, path=path, origin=origin)
+        if isinstance(tree.get(name), Value):
+            del tree[name]  # an empty table, which this one fills
+        if not value and name not in tree:
+            tree[name] = Value({}, origin)  # NxDI's defaults, which differ from leaving it out
+            return
         fields = {nested[0]: nested for nested in CLASSES[owner]}
         self._add(tree.setdefault(name, {}), value, fields, owner, f"{path}.", origin, text)
 

@@ -13,13 +13,12 @@ from neuroncompile.config.schema import (
     FAMILY_CLASSES,
     LEGAL,
     MINIMUM,
-    RENAMED,
     Row,
     fields_of,
 )
 from neuroncompile.errors import ConfigError, nearest
 
-__all__ = ["DTYPES", "coerce", "refuse_type", "unknown_keyword"]
+__all__ = ["DTYPES", "check_table", "coerce", "refuse_type", "unknown_keyword"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Names NxDI accepts for a dtype; `checks` narrows them per target."""
@@ -68,8 +67,35 @@ def coerce(row: Row, value: Any, *, path: str, origin: str, text: bool = False) 
         raise refuse_type(row, value, path=path, origin=origin)
     if kind == "float":
         value = float(value)  # 1 and 1.0 mean the same and must not be two keys
+    if name == "token_generation_batches" and kind == "int":
+        kind, value = "ints", [value]  # as NxDI does, or one meaning would have two keys
     _check_range(name, value, path=path, origin=origin)
     return sorted(value) if kind in ("ints", "buckets") and name != "buckets" else value
+
+
+def check_table(values: Mapping[str, Any], *, path: str, origin: str) -> None:
+    """Check a neuron config that stands inside a free-form table, nested configs included.
+
+    Args:
+        path: where it stands, for the message.
+
+    Raises:
+        ConfigError: an unknown keyword or an illegal value.
+    """
+
+    def check(values: Mapping[str, Any], rows: Mapping[str, Row], path: str, owner: str) -> None:
+        for name, value in values.items():
+            row, inner = rows.get(name), f"{path}.{name}"
+            if row is None:
+                raise unknown_keyword(inner, name, rows, owner=owner, origin=origin)
+            if row[1] not in CLASSES:
+                coerce(row, value, path=inner, origin=origin)
+            elif isinstance(value, Mapping):
+                check(value, {nested[0]: nested for nested in CLASSES[row[1]]}, inner, row[1])
+            elif value is not None:
+                raise refuse_type(row, value, path=inner, origin=origin)
+
+    check(values, fields_of(None), path, "NxDI's NeuronConfig")
 
 
 def refuse_type(row: Row, value: Any, *, path: str, origin: str) -> ConfigError:
@@ -98,8 +124,10 @@ def unknown_keyword(
     prefix = path[: len(path) - len(name)]
     if not prefix and name in fields_of(None):
         return _other_family(path, known, owner=owner, origin=origin)
+    from neuroncompile.config.renamed import RENAMED
+
     near = RENAMED.get(name)
-    near = near if near in known else nearest(name, known)
+    near = near if near and near.partition(".")[0] in known else nearest(name, known)
     if near:
         near = prefix + near
     elif not prefix:
@@ -109,11 +137,18 @@ def unknown_keyword(
         field=path,
         value=name,
         legal=sorted(known),
-        hint=f"did you mean {near}?"
-        if near
-        else "neuroncompile build --help lists --allow-unknown",
+        hint=f"did you mean {near}?" if near else _no_longer(name),
         details={"suggestion": near},
     )
+
+
+def _no_longer(name: str) -> str:
+    from neuroncompile.config.versions import GONE
+
+    if name in GONE:
+        last = ".".join(map(str, GONE[name][0]))
+        return f"leave {name} out: NxD Inference has read it up to {last} only"
+    return "neuroncompile build --help lists --allow-unknown"
 
 
 def _other_family(path: str, known: Mapping[str, Any], *, owner: str, origin: str) -> ConfigError:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CLASSES", "FAMILY_CLASSES", "LEGAL", "MINIMUM", "RENAMED", "Row", "fields_of"]
+__all__ = ["CLASSES", "FAMILY_CLASSES", "LEGAL", "MINIMUM", "Row", "fields_of"]
 
 Row = tuple[str, str, Any, str]
 INF = float("inf")
@@ -45,7 +45,7 @@ CLASSES: dict[str, tuple[Row, ...]] = {
         ("max_new_tokens", "int", "=seq_len - max_context_length", "runtime"),
         ("max_length", "int", "=seq_len", "graph"),
         ("vocab_parallel", "bool", False, "weights"),
-        ("enable_cte_modular_flow", "bool", False, "graph"),
+        ("enable_cte_modular_flow", "bool", False, "unused"),
         ("layer_boundary_markers", "bool", False, "graph"),
         ("fused_qkv", "bool", False, "weights"),
         ("sequence_parallel_enabled", "bool", False, "graph"),
@@ -198,6 +198,9 @@ CLASSES: dict[str, tuple[Row, ...]] = {
         ("default_image_width", "int", 640, "graph"),
         ("default_image_height", "int", 320, "graph"),
     ),
+    "InferenceConfig": (
+        ("fused_spec_config", "FusedSpecNeuronConfig", None, "graph"),
+    ),
     "GptOssNeuronConfig": (("sliding_window_attention_dp_degree", "int", 1, "graph"),),
     "OnDeviceSamplingConfig": (
         ("do_sample", "bool", False, "graph"),
@@ -290,18 +293,40 @@ CLASSES: dict[str, tuple[Row, ...]] = {
     ),
 }
 # fmt: on
+
+_TEXT = CLASSES["NeuronConfig"]
+CLASSES |= {
+    "TextNeuronConfig": _TEXT,
+    "VisionNeuronConfig": (*_TEXT, *CLASSES["Qwen2VLNeuronConfig"]),
+    "MoETextNeuronConfig": (*_TEXT, *CLASSES["MoENeuronConfig"]),
+    "ImageToTextConfig": (
+        ("text_neuron_config", "TextNeuronConfig", None, "graph"),
+        ("vision_neuron_config", "VisionNeuronConfig", None, "graph"),
+    ),
+    "MoEImageToTextConfig": (
+        ("text_neuron_config", "MoETextNeuronConfig", None, "graph"),
+        ("vision_neuron_config", "MoETextNeuronConfig", None, "graph"),
+    ),
+}
 """Class → rows; the other `…NeuronConfig`s hold what they add to `NeuronConfig`."""
 
-FAMILY_CLASSES = {
-    **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma3_text"), ("NeuronConfig",)
-    ),
-    **dict.fromkeys(("mixtral", "dbrx", "qwen3_moe"), ("NeuronConfig", "MoENeuronConfig")),
-    "gpt_oss": ("NeuronConfig", "MoENeuronConfig", "GptOssNeuronConfig"),
-    "qwen2_vl": ("NeuronConfig", "Qwen2VLNeuronConfig"),
-    "mllama": ("NeuronConfig", "MultimodalVisionNeuronConfig"),
+_DENSE = ("NeuronConfig", "InferenceConfig")
+_MOE = ("NeuronConfig", "MoENeuronConfig", "InferenceConfig")
+FAMILY_CLASSES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma3_text"), _DENSE),
+    **dict.fromkeys(("mixtral", "dbrx", "qwen3_moe"), _MOE),
+    "gpt_oss": (*_MOE, "GptOssNeuronConfig"),
+    "llama4_text": _MOE,
+    "llama4": (*_MOE, "MoEImageToTextConfig"),
+    **dict.fromkeys(("llava", "pixtral", "qwen3_vl"), (*_DENSE, "ImageToTextConfig")),
+    "qwen2_vl": (*_DENSE, "Qwen2VLNeuronConfig", "ImageToTextConfig"),
+    "mllama": (*_DENSE, "MultimodalVisionNeuronConfig"),
 }
-"""model_type → the classes its NxDI config accepts keywords of; other families accept all."""
+"""model_type → the classes its NxDI config accepts keywords of; other families accept all.
+
+An image-to-text model has two neuron configs. The text part's is also the whole model's, so its
+keywords stand at the top; `text_neuron_config` may repeat them, `vision_neuron_config` is apart.
+"""
 
 LEGAL: dict[str, tuple[Any, ...]] = {
     "padding_side": ("right", "left"),
@@ -310,6 +335,29 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "activation_quantization_type": ("dynamic", "static"),
     "ep_dispatch_cc_option": ("AR_AG", "RS_AG", "AG_AR"),
     "eviction_policy": ("lru", "lfu"),
+    "lora_bias": ("none", "all"),
+    "quantization_type": (
+        "per_tensor_symmetric",
+        "per_channel_symmetric",
+        "expert_wise_per_channel_symmetric",
+        "blockwise_symmetric",
+    ),
+    "quantization_dtype": (
+        "int8",
+        "f8e4m3",
+        "f8e4m3fn",
+        "f8e5m2",
+        "f4e2m1fn_x4",
+        "f8e4m3fn_x4",
+        "f8e5m2_x4",
+    ),
+    "quantization_scale_dtype": ("f32", "f8e8m0"),
+    "k_quant_method": ("per_tensor_symmetric", "per_key_symmetric", "per_channel_symmetric"),
+    "v_quant_method": ("per_tensor_symmetric", "per_key_symmetric", "per_channel_symmetric"),
+    "router_act_fn": ("softmax", "sigmoid"),
+    "glu_type": ("glu", "swiglu"),
+    "block_sharding_strategy": ("HI_LO", "PING_PONG"),
+    "target": ("trn1", "trn1n", "inf2", "trn2", "trn3"),
 }
 """Legal values where NxDI fixes them, by keyword."""
 
@@ -321,35 +369,24 @@ _AT_LEAST_1 = """
     moe_tkg_tp_degree moe_tkg_ep_degree windowed_context_encoding_size max_loras max_lora_rank
     context_encoding_buckets token_generation_buckets token_generation_batches prefix_buckets
     buckets kernel_q_tile_size kernel_kv_tile_size sampling_dp_degree
-    sliding_window_attention_dp_degree
+    sliding_window_attention_dp_degree lm_head_pad_alignment_size cc_pipeline_tiling_factor
+    scratchpad_page_size padded_hidden_size padded_intermediate_size quantization_block_size
+    max_intermediate_tensors default_image_width default_image_height block_size
+    num_static_blocks lfu_decay_period
 """
 _AT_LEAST_0 = """
     max_new_tokens speculation_length medusa_speculation_length num_medusa_heads start_rank_id
-    kv_cache_padding_size max_num_seqs max_cpu_loras temperature top_p
+    kv_cache_padding_size max_num_seqs max_cpu_loras temperature top_p capacity_factor
+    weight_gather_seq_len_threshold seq_len_threshold_for_cc_tiling quantization_block_axis
+    quantize_clamp_bound
 """
 MINIMUM = {
     **dict.fromkeys(_AT_LEAST_1.split(), 1),
     **dict.fromkeys(_AT_LEAST_0.split(), 0),
     "top_k": -1,
+    "global_topk": -1,
 }
 """Smallest legal number, by keyword; of a list, of each element."""
-
-RENAMED = {
-    "async": "async_mode",
-    "dtype": "torch_dtype",
-    "is_chunked_prefill": "chunked_prefill_config",
-    "is_paged_attention": "is_block_kv_layout",
-    "logical_neuron_cores": "logical_nc_config",
-    "lora_serving_config": "lora_config",
-    "max_input_len": "max_context_length",
-    "max_model_len": "seq_len",
-    "max_num_seqs": "batch_size",
-    "n_ctx": "seq_len",
-    "num_cores": "tp_degree",
-    "sequence_length": "seq_len",
-    "tensor_parallel_size": "tp_degree",
-}
-"""Names of other tools and of older NxDI → ours, for hints only."""
 
 
 def fields_of(family: str | None) -> dict[str, Row]:
@@ -360,5 +397,7 @@ def fields_of(family: str | None) -> dict[str, Row]:
         "MultimodalVisionNeuronConfig",
         "GptOssNeuronConfig",
         "Qwen2VLNeuronConfig",
+        "InferenceConfig",
+        "MoEImageToTextConfig",
     )
     return {row[0]: row for name in names for row in CLASSES[name]}

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from neuroncompile.config import NeuronConfig, Toolchain, check_config
+from neuroncompile.config.checks import UNUSED
+from neuroncompile.config.schema import CLASSES
 from neuroncompile.errors import ConfigError
 
 Resolve = Callable[..., NeuronConfig]
@@ -87,7 +89,7 @@ CPU = "cpu:x86-64-v3"
         ("trn1.2xlarge", ["tp_degree=8"], "tp_degree", ["trn1.2xlarge", "1, 2"], [1, 2]),
         ("trn1.32xlarge", ["tp_degree=64"], "tp_degree", ["64"], [1, 2, 8, 16, 32]),
         ("trn2", ["tp_degree=3"], "tp_degree", ["3"], [1, 2, 4, 8, 16, 32, 64]),
-        ("trn2.3xlarge", ["tp_degree=4", "pp_degree=2"], "tp_degree", ["8 cores", "has 4"], None),
+        ("trn2.3xlarge", ["tp_degree=4", "pp_degree=2"], "pp_degree", ["8 cores", "has 4"], None),
         (CPU, ["tp_degree=4", "cp_degree=3"], "tp_degree", ["cp_degree 3"], "multiples of 3"),
         (CPU, ["tp_degree=3"], "tp_degree", ["q 32→33", "kv 8→33"], [1, 2, 4, 8, 16, 32]),
         ("trn2", ["tp_degree=64"], "tp_degree", ["q 32→64"], [1, 2, 4, 8, 16, 32]),
@@ -177,6 +179,58 @@ def test_a_narrower_exponent_is_a_warning(
 ) -> None:
     config = resolve(f"torch_dtype={asked}", dtype=own)
     assert bool(check_config(config, model=llama | {"dtype": own})) == warned
+
+
+@pytest.mark.parametrize("target", [CPU, "trn2"])
+def test_the_dtype_that_is_compiled_is_the_one_that_is_said(
+    resolve: Resolve, llama: dict[str, Any], target: str
+) -> None:
+    sets = ["torch_dtype=float32", "overrides_torch_dtype=false"]
+    model = llama | {"dtype": "bfloat16"}
+    with pytest.raises(ConfigError, match="bfloat16 would take the place") as caught:
+        check_config(resolve(*sets, target=target), model=model)
+    assert caught.value.field == "overrides_torch_dtype"
+    check_config(resolve(*sets, target=target), model=llama | {"dtype": "float32"})
+
+
+def test_an_answer_longer_than_the_program(resolve: Resolve, llama: dict[str, Any]) -> None:
+    for value in (4096, 5000, 0):
+        with pytest.raises(ConfigError) as caught:
+            check_config(resolve(f"max_new_tokens={value}", "seq_len=4096"), model=llama)
+        assert caught.value.field == "max_new_tokens"
+        assert caught.value.legal == "1 to 4095"
+    check_config(resolve("max_new_tokens=4095", "seq_len=4096"), model=llama)
+
+
+def test_unused_keywords_are_the_schemas() -> None:
+    rows = [row for rows in CLASSES.values() for row in rows]
+    assert set(UNUSED) == {row[0] for row in rows if row[3] == "unused"}
+
+
+@pytest.mark.parametrize("name", ["n_positions", "n_active_tokens"])
+@pytest.mark.parametrize("target", [CPU, "trn2"])
+def test_what_changes_nothing_but_the_key_is_said(
+    resolve: Resolve, llama: dict[str, Any], name: str, target: str
+) -> None:
+    (warning,) = check_config(resolve(f"{name}=64", target=target), model=llama)
+    assert name in warning
+    assert "nothing but the key" in warning
+
+
+def test_an_empty_table_is_not_the_same_as_none(resolve: Resolve) -> None:
+    """NxDI samples on the device with `{}`, and on the host without it."""
+    asked = resolve("on_device_sampling_config={}", target="trn2")
+    assert asked["on_device_sampling_config"] == {}
+    assert asked.origin("on_device_sampling_config") == "--set"
+    assert "on_device_sampling_config" not in resolve(target="trn2")
+    filled = resolve(
+        "on_device_sampling_config={}", "on_device_sampling_config.top_k=1", target="trn2"
+    )
+    assert filled["on_device_sampling_config"] == {"top_k": 1}
+    withdrawn = resolve(
+        "on_device_sampling_config={}", "on_device_sampling_config=null", target="trn2"
+    )
+    assert "on_device_sampling_config" not in withdrawn
 
 
 def test_mha_without_key_value_heads(resolve: Resolve) -> None:

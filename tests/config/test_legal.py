@@ -21,7 +21,7 @@ LORA = {row[0]: row for row in CLASSES["LoraServingConfig"]}
         ("torch_dtype", "bfloat16", "bfloat16"),
         ("context_encoding_buckets", [2048, 128], [128, 2048]),  # as NxDI sorts them in place
         ("context_encoding_buckets", [[256, 4], [128, 8]], [[128, 8], [256, 4]]),
-        ("token_generation_batches", 2, 2),
+        ("token_generation_batches", 2, [2]),
         ("token_generation_batches", [4, 1], [1, 4]),
         ("quantize_clamp_bound", 5, 5.0),
         ("max_context_length", None, None),

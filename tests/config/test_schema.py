@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from neuroncompile.config.renamed import RENAMED
 from neuroncompile.config.schema import (
     CLASSES,
     FAMILY_CLASSES,
     LEGAL,
     MINIMUM,
-    RENAMED,
     fields_of,
 )
 
@@ -48,7 +48,7 @@ def test_no_keyword_stands_twice() -> None:
 def test_side_tables_name_real_keywords() -> None:
     assert set(LEGAL) <= ALL
     assert set(MINIMUM) <= ALL
-    assert set(RENAMED.values()) <= ALL
+    assert {part for name in RENAMED.values() for part in name.split(".")} <= ALL
     assert not set(RENAMED) & {row[0] for row in CLASSES["NeuronConfig"]}
 
 
@@ -58,15 +58,39 @@ def test_families_differ_by_their_classes() -> None:
     assert "skip_vision" in fields_of("mllama")
     assert "sliding_window_attention_dp_degree" in fields_of("gpt_oss")
     assert fields_of("somebodys_own").keys() == fields_of(None).keys()
-    assert len(fields_of("llama")) == len(CLASSES["NeuronConfig"])
+    assert len(fields_of("llama")) == len(CLASSES["NeuronConfig"]) + 1  # fused_spec_config
+    assert "vision_neuron_config" in fields_of("pixtral")
+    assert "vision_neuron_config" not in fields_of("llama")
 
 
-def test_the_table_is_the_installed_nxdis() -> None:
+INSTALLED = {
+    "models.config": (
+        "NeuronConfig",
+        "MultimodalVisionNeuronConfig",
+        "MoENeuronConfig",
+        "OnDeviceSamplingConfig",
+        "ChunkedPrefillConfig",
+        "HybridShardingConfig",
+        "TensorCaptureConfig",
+        "TensorReplacementConfig",
+        "FusedSpecNeuronConfig",
+    ),
+    "modules.lora_serving": ("LoraServingConfig",),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "owner"), [(module, owner) for module, names in INSTALLED.items() for owner in names]
+)
+def test_the_table_is_the_installed_nxdis(module: str, owner: str) -> None:
     """Where NxDI is installed, every keyword its constructors take is a row."""
-    config = pytest.importorskip("neuronx_distributed_inference.models.config")
+    installed = pytest.importorskip(f"neuronx_distributed_inference.{module}")
     import inspect
 
-    for owner in ("NeuronConfig", "OnDeviceSamplingConfig", "ChunkedPrefillConfig"):
-        source = inspect.getsource(getattr(config, owner))
-        taken = set(re.findall(r"kwargs\.pop\(\s*\"(\w+)\"", source)) - {"logical_neuron_cores"}
-        assert taken <= {row[0] for row in CLASSES[owner]}
+    constructor = getattr(installed, owner).__init__
+    taken = set(re.findall(r"kwargs\.pop\(\s*[\"'](\w+)", inspect.getsource(constructor)))
+    signature = inspect.signature(constructor).parameters.values()
+    taken |= {p.name for p in signature if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    taken -= {"self", "logical_neuron_cores"}
+    assert taken
+    assert taken <= {row[0] for row in CLASSES[owner]}

@@ -139,7 +139,7 @@ def _check_buckets(neuron: Mapping[str, Any]) -> None:
 
 def _off(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(_off(inner) for inner in value.values())
+        return False  # a nested config asks for its feature even where it says nothing
     return value is None or value is False or value == 0 or value in ((), [], "")
 
 
