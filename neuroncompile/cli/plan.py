@@ -52,6 +52,8 @@ def plan(
     sets: o.Set = None,
     overrides: o.Overrides = None,
     vllm: o.Vllm = False,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_model_len: o.MaxModelLen = None,
     num_speculative_tokens: o.SpeculativeTokens = None,
     allow_unknown: o.AllowUnknown = False,
     allow_head_padding: o.AllowHeadPadding = False,

@@ -35,8 +35,6 @@ def all_commands() -> list[list[str]]:
         ["toolchain", "show"],
         ["toolchain", "freeze"],
         ["targets", "ls"],
-        ["config", "show"],
-        ["config", "diff"],
         ["config", "keys"],
         ["models", "ls"],
         ["targets", "show"],
