@@ -13,7 +13,11 @@ import pytest
 from tests.conftest import SMALL, Done, Run
 
 TRN2 = ("--target=trn2", "--toolchain=sdk-2.28", "--dry-run", "--json", *SMALL)
-FUSED = ("--set=enable_fused_speculation=true", "--set=speculation_length=5")
+FUSED = (
+    "--set=enable_fused_speculation=true",
+    "--set=speculation_length=5",
+    "--set=on_device_sampling_config.top_k=1",
+)
 
 
 def planned(run: Run, *args: str) -> Done:
@@ -82,6 +86,7 @@ def test_a_drafts_neuron_config_is_derived_and_in_the_key(
         path.write_text(
             f'schema = 1\n[model]\nref = "{llama}"\n'
             "[config]\nenable_fused_speculation = true\nspeculation_length = 5\n"
+            "on_device_sampling_config = {top_k = 1}\n"
             f'[draft]\nref = "self"\n{more}'
         )
         return key(run, str(path))

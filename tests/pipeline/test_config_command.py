@@ -231,6 +231,7 @@ def test_a_field_is_told_once_where_one_side_is_fused(
 ) -> None:
     facts = "pad_token_id = 3\nrms_norm_eps"
     fused = "tp_degree = 8\nenable_fused_speculation = true\nspeculation_length = 4"
+    fused += "\non_device_sampling_config = {top_k = 1}"
     one, two = tmp_path / "one.toml", tmp_path / "two.toml"
     one.write_text(RECIPE.replace("rms_norm_eps", facts))
     two.write_text(one.read_text().replace("tp_degree = 8", fused).replace("= 3", "= 5", 1))
