@@ -184,7 +184,10 @@ def answer(request: BuildRequest, ours: Settings) -> str | tuple[str | None, obj
 
 @dataclass(frozen=True)
 class Warmed:
-    """A store after one run over three points: 3 is refused, 2 was cold, 1 was warm."""
+    """A store after one run over three points: 9 is refused, 6 was cold, 1 was warm.
+
+    No other test builds 9 or 6 into the session's store, of which this is a copy.
+    """
 
     store: Path
     grid: Path
@@ -205,9 +208,9 @@ def warmed(
     base = tmp_path_factory.mktemp("prewarm")
     passing = shutil.ignore_patterns("tmp", "leases", "partial")  # others may be building there
     shutil.copytree(store_root, base / "store", symlinks=True, ignore=passing)
-    grid = write_recipe(base / "recipes" / "grid.toml", llama, matrix(3, 2, 1))
-    plain = write_recipe(base / "good" / "plain.toml", llama, matrix(2, 1))
-    reject(base / "store", f"{grid}[batch_size=3]")
+    grid = write_recipe(base / "recipes" / "grid.toml", llama, matrix(9, 6, 1))
+    plain = write_recipe(base / "good" / "plain.toml", llama, matrix(6, 1))
+    reject(base / "store", f"{grid}[batch_size=9]")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "neuroncompile", "prewarm", str(grid), "--json"),
@@ -245,10 +248,10 @@ def test_one_failure_does_not_stop_the_others(warmed: Warmed, built_key: str, ru
     assert (built["source"], warm["source"]) == ("compiler", "store")
     assert warm["key"] == built_key
     assert warm["bytes"] > 1000
-    said = run("build", f"{warmed.plain}[batch_size=2]", "--dry-run", "--json")
+    said = run("build", f"{warmed.plain}[batch_size=6]", "--dry-run", "--json")
     assert built["key"] == said.document["result"]["key"]
     assert Store(warmed.store).lookup("compile", built["key"]) is not None
-    assert "[2/3] grid[batch_size=2]: compiling" in warmed.done.err
+    assert "[2/3] grid[batch_size=6]: compiling" in warmed.done.err
     assert "[3/3] grid[batch_size=1]: warm, store" in warmed.done.err
 
 
@@ -277,7 +280,7 @@ def test_warm_needs_no_compiler(
     human = run("prewarm", str(warmed.plain), "--store", str(warmed.store), **NO_COMPILER)
     header, *table, _, last = human.out.splitlines()
     assert header.split() == ["STATUS", "TIME", "SIZE", "KEY", "PROGRAM"]
-    assert [line.split()[-1] for line in table] == ["plain[batch_size=2]", "plain[batch_size=1]"]
+    assert [line.split()[-1] for line in table] == ["plain[batch_size=6]", "plain[batch_size=1]"]
     assert last.startswith("2 warm in ")
     assert "\x1b" not in human.out
 
@@ -410,7 +413,7 @@ def test_contradictions(run: Run, llama: Path, options: tuple[str, ...], said: s
 def test_an_interruption_keeps_what_is_finished(
     warmed: Warmed, llama: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    grid = write_recipe(tmp_path / "grid.toml", llama, matrix(1, 7, 2))
+    grid = write_recipe(tmp_path / "grid.toml", llama, matrix(1, 7, 6))
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "neuroncompile", "prewarm", str(grid), "--json"),
@@ -473,7 +476,7 @@ sys.exit(main(sys.argv[1:]))
 def test_another_user_without_a_home(warmed: Warmed, llama: Path, run: Run, tmp_path: Path) -> None:
     shutil.copytree(warmed.store, tmp_path / "store", symlinks=True)
     shutil.copytree(llama, tmp_path / "model")
-    plain = write_recipe(tmp_path / "plain.toml", tmp_path / "model", matrix(2, 1))
+    plain = write_recipe(tmp_path / "plain.toml", tmp_path / "model", matrix(6, 1))
     for place in (tmp_path / "store", tmp_path / "model", tmp_path, *tmp_path.parents):
         if place.stat().st_mode & 1 == 0:
             place.chmod(place.stat().st_mode | 0o055)
