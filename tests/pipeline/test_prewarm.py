@@ -383,7 +383,7 @@ def test_a_broken_program_in_a_tier_breaks_no_other(
     pointer.chmod(0o644)
     pointer.write_text("{}")
     more = tmp_path / "more.toml"
-    more.write_text(warmed.plain.read_text().replace("[2, 1]", "[2, 5, 1]"))
+    more.write_text(warmed.plain.read_text().replace("[6, 1]", "[6, 5, 1]"))
     at = ("--store", str(tmp_path / "other"), "--tier", shared, "--json")
     done = run("prewarm", str(more), *at, "--check")
     assert [row["exit_code"] for row in rows(done)] == [8, 3, 0]
