@@ -11,7 +11,10 @@ from neuroncompile.cli import main  # noqa: E402 - after the threshold
 
 def entry() -> int:
     """Run the command line as its own process and return the exit code."""
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # once more, while the first one was being handled
+        code = 130
     gc.freeze()
     return code
 

@@ -26,7 +26,7 @@ sys.exit(main(sys.argv[1:]))
 def test_exit_4_with_the_path(llama: Path, tmp_path: Path, closed: str) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    for file in llama.iterdir():
+    for file in filter(Path.is_file, llama.iterdir()):
         (model / file.name).write_bytes(file.read_bytes())
     for place in (tmp_path, *tmp_path.parents):
         if place.stat().st_mode & 1 == 0:

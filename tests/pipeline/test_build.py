@@ -195,7 +195,7 @@ def test_ctrl_c_says_what_is_kept(llama: Path, tmp_path: Path) -> None:
     wait_for(lambda: artifacts(tmp_path, "graph"))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert f"of 3 graphs are kept in {tmp_path}" in err
     assert "goes on from there" in err
     assert artifacts(tmp_path, "compile") == []

@@ -30,7 +30,12 @@ def test_the_commit_of_model_and_draft_is_kept(
             target="trn2",
             toolchain="sdk-2.28",
             draft="org/small@main",
-            sets=("seq_len=64", "enable_fused_speculation=true", "speculation_length=3"),
+            sets=(
+                "seq_len=64",
+                "enable_fused_speculation=true",
+                "speculation_length=3",
+                "on_device_sampling_config.global_topk=64",
+            ),
         )
         plan = make_plan(request, settings)
         hub.repos["org/small"].commit(files(intermediate_size=64, bos_token_id=3))

@@ -24,7 +24,7 @@ def test_tied_embeddings_from_both_places(run: Run, tmp_path: Path) -> None:
     assert here.code == 0, here.err
     with serve() as hub:
         hub.repo("org/tied", {f.name: f.read_bytes() for f in model.iterdir()})
-        env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")}
+        env = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf")}
         there = run("run", "org/tied", *ask, *where, "--require-cached", **env)
     assert there.code == 0, there.err
     one, two = here.document["result"], there.document["result"]
