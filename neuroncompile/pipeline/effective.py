@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from neuroncompile.config import NeuronConfig, Recipe
+from neuroncompile.config import NeuronConfig, Recipe, resolve_config
 from neuroncompile.hardware.targets import Target
 from neuroncompile.pipeline.request import BuildRequest
 
@@ -30,8 +30,6 @@ def effective_config(
     Raises:
         ConfigError: a refused keyword, value or variable of the environment.
     """
-    from neuroncompile.config import resolve_config
-
     return resolve_config(
         model=model,
         model_dtype=model_dtype,

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.backends import Graph, backend_for
-from neuroncompile.config import NeuronConfig, Recipe, Toolchain, check_config, resolve_config
+from neuroncompile.config import NeuronConfig, Recipe, Toolchain, check_config
 from neuroncompile.config.dimensions import Dimensions, dimensions_of
 from neuroncompile.errors import ModelError, ToolchainError
 from neuroncompile.hardware.targets import Target, parse_target
 from neuroncompile.models import Progress
+from neuroncompile.pipeline.effective import effective_config
 from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.recipes import recipe_of, target_of
 from neuroncompile.pipeline.request import BuildRequest
@@ -258,16 +259,7 @@ def _variant(
     toolchain: Toolchain | None,
 ) -> Variant:
     target, _ = target_of(request, recipe)
-    config = resolve_config(
-        model=model,
-        model_dtype=dtype,
-        target=target,
-        recipe=recipe,
-        flags=request.flags,
-        sets=request.sets,
-        allow_unknown=request.allow_unknown,
-        environ=os.environ,
-    )
+    config = effective_config(request, recipe, target, model=model, model_dtype=dtype)
     warnings = check_config(
         config,
         model=model,

@@ -355,3 +355,13 @@ def test_bars_and_colour_on_a_terminal(deepseek: Path) -> None:
     assert weights.count("█") == 28  # more than there is: full
     plain = [line for line in text.splitlines() if "\x1b" not in line]
     assert all(len(line) <= 80 for line in plain if str(deepseek) not in line)
+
+
+def test_a_config_alone_takes_every_layer_that_build_takes(run: Run, deepseek: Path) -> None:
+    """No key can be had, and the sizes are those of what was asked for all the same."""
+    common = ("plan", str(deepseek), "--target=trn2.48xlarge", "--tp=64", "--json")
+    table = '{"batch_size": 3, "seq_len": 512}'
+    result = run(*common, "--override-neuron-config", table).document["result"]
+    assert (result["batch_size"], result["seq_len"]) == (3, 512)
+    vllm = run(*common, "--vllm", "--seq-len=512").document["result"]
+    assert (vllm["batch_size"], vllm["seq_len"]) == (32, 512)
