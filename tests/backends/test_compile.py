@@ -18,7 +18,7 @@ from neuroncompile.backends.base import Graph
 from neuroncompile.backends.cpu.compile import check_toolchain, compile_graphs
 from neuroncompile.backends.cpu.identity import identity
 from neuroncompile.backends.cpu.program import graphs_of
-from neuroncompile.backends.cpu.workdir import fixed_path
+from neuroncompile.backends.workdir import fixed_path
 from neuroncompile.errors import CompileError, ToolchainError
 from neuroncompile.hardware.targets import host_arch, host_isa
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroncompile.backends.cpu.workdir import fixed_directory, fixed_path, remove_leftover
+from neuroncompile.backends.workdir import fixed_directory, fixed_path, remove_leftover
 from neuroncompile.errors import CompileError
 
 
@@ -75,7 +75,7 @@ def test_a_link_is_not_followed(key: str, tmp_path: Path) -> None:
 
 def test_a_second_process_waits_for_the_first(key: str, tmp_path: Path) -> None:
     program = (
-        "import sys; from neuroncompile.backends.cpu.workdir import fixed_directory\n"
+        "import sys; from neuroncompile.backends.workdir import fixed_directory\n"
         "with fixed_directory(sys.argv[1]) as path:\n"
         "    open(sys.argv[2], 'w').write(str(list(path.iterdir())))\n"
     )

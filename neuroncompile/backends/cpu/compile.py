@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroncompile.backends.base import File, Graph
-from neuroncompile.backends.cpu.workdir import fixed_path, remove_leftover
+from neuroncompile.backends.workdir import fixed_path, remove_leftover
 from neuroncompile.errors import CompileError, StoreError, ToolchainError
 from neuroncompile.hardware.targets import host_arch
 

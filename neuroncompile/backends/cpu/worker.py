@@ -84,7 +84,7 @@ def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
 
 def _abandon(key: str) -> None:
     """Clear the fixed directory if we are the one compiling in it."""
-    from neuroncompile.backends.cpu.workdir import fixed_path
+    from neuroncompile.backends.workdir import fixed_path
 
     if _compiling == key:
         shutil.rmtree(fixed_path(key), ignore_errors=True)
@@ -96,7 +96,7 @@ _compiling: str | None = None
 def _compile(order: Mapping[str, Any]) -> list[str]:
     global _compiling
     from neuroncompile.backends.cpu.lowering import lower, signature
-    from neuroncompile.backends.cpu.workdir import fixed_directory
+    from neuroncompile.backends.workdir import fixed_directory
 
     key, spec, out = order["key"], order["spec"], Path(order["out"])
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The fixed directory a graph is compiled in.
+"""The fixed directory that something is compiled in.
 
 A compiled object contains the paths of its sources, so equal bytes need an equal path on every
 host and in every run: it is a function of the graph's key. That makes it guessable, hence
