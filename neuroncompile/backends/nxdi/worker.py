@@ -200,12 +200,12 @@ def _inference_config(cls: Any, model: str, neuron: dict[str, Any]) -> Any:
     load = adapter.load_pretrained_config(model)
     asked = dict(neuron)
     vision: Any = asked.pop("vision_neuron_config", None)
-    text: Any = asked.pop("text_neuron_config", None)
+    text = asked.pop("text_neuron_config", None) or {}
     if vision is None:
         config = config_cls(neuron_cls(**_deep(asked)), load_config=load)
         compare(asked, config.neuron_config)
         return config
-    texts: dict[str, Any] = _merged(asked, text or {})
+    texts = _merged(asked, text)
     shared = ("tp_degree", "world_size", "torch_dtype", "logical_nc_config", "batch_size")
     visions = {**{name: asked[name] for name in shared if name in asked}, **vision}
     config = config_cls(
@@ -227,8 +227,9 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for name, value in over.items():
         old = result.get(name)
-        nested = isinstance(old, dict) and isinstance(value, dict)
-        result[name] = _merged(old, value) if nested else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _merged(old, value)
+        result[name] = value
     return result
 
 
