@@ -5,7 +5,14 @@ change it. Nothing of the machine enters, weights do not, and unknown fields do.
 """
 
 from neuroncompile.keys.canonical import canonical, canonical_bytes, canonical_number, digest_of
-from neuroncompile.keys.spec import compile_spec, compiler_flags, graph_spec, pack_spec, spec_key
+from neuroncompile.keys.spec import (
+    compile_spec,
+    compiler_flags,
+    graph_spec,
+    pack_spec,
+    shard_spec,
+    spec_key,
+)
 
 __all__ = [
     "canonical",
@@ -16,5 +23,6 @@ __all__ = [
     "digest_of",
     "graph_spec",
     "pack_spec",
+    "shard_spec",
     "spec_key",
 ]

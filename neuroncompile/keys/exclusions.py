@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MODEL_EXCLUSIONS", "NEURON_EXCLUSIONS", "Exclusion", "without"]
+__all__ = [
+    "MODEL_EXCLUSIONS",
+    "NEURON_EXCLUSIONS",
+    "SHARD_EXCLUSIONS",
+    "Exclusion",
+    "without",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,44 @@ NEURON_EXCLUSIONS: dict[str, Exclusion] = {
     "base_compile_work_dir": Exclusion("where compilers work", _PLACE),
 }
 """NxDI keywords that act after the program exists, at any depth of the config."""
+
+_LENGTHS = "sizes graphs and the cache; weights have neither rows nor lengths"
+_CHOOSING = "chooses a token or a graph; no weight is cut by it"
+_CUT = "NxDI 0.9's sharding reads it nowhere (model_builder.py shard_checkpoint, checkpoint hooks)"
+
+SHARD_EXCLUSIONS: dict[str, Exclusion] = {
+    **{
+        name: Exclusion(_LENGTHS, _CUT)
+        for name in (
+            "batch_size",
+            "ctx_batch_size",
+            "tkg_batch_size",
+            "max_batch_size",
+            "spec_batch_size",
+            "seq_len",
+            "max_context_length",
+            "max_length",
+            "n_positions",
+            "buckets",
+            "context_encoding_buckets",
+            "token_generation_buckets",
+            "token_generation_batches",
+        )
+    },
+    **{
+        name: Exclusion(_CHOOSING, _CUT)
+        for name in (
+            "enable_bucketing",
+            "is_continuous_batching",
+            "on_device_sampling_config",
+            "output_logits",
+            "padding_side",
+            "save_sharded_checkpoint",
+            "skip_sharding",
+        )
+    },
+}
+"""NxDI keywords that no sharded weight depends on, besides those of `NEURON_EXCLUSIONS`."""
 
 
 def without(

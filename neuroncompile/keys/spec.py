@@ -15,9 +15,22 @@ from typing import Any
 
 from neuroncompile.errors import ConfigError
 from neuroncompile.keys.canonical import canonical, canonical_bytes, digest_of
-from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, NEURON_EXCLUSIONS, without
+from neuroncompile.keys.exclusions import (
+    MODEL_EXCLUSIONS,
+    NEURON_EXCLUSIONS,
+    SHARD_EXCLUSIONS,
+    without,
+)
 
-__all__ = ["SCHEMA", "compile_spec", "compiler_flags", "graph_spec", "pack_spec", "spec_key"]
+__all__ = [
+    "SCHEMA",
+    "compile_spec",
+    "compiler_flags",
+    "graph_spec",
+    "pack_spec",
+    "shard_spec",
+    "spec_key",
+]
 
 SCHEMA = 1
 
@@ -136,12 +149,65 @@ def pack_spec(
     """
     return _spec(
         kind="pack",
-        sources=sorted(digest.removeprefix("sha256:") for digest in sources.values()),
+        sources=_digests(sources),
         layout=layout,
         dtype=dtype,
         quantization=quantization,
         toolchain=toolchain,
     )
+
+
+def shard_spec(
+    *,
+    sources: Mapping[str, str],
+    model: Mapping[str, Any],
+    neuron: Mapping[str, Any],
+    target: Mapping[str, Any],
+    toolchain: Mapping[str, Any],
+    draft: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The spec of weights cut into ranks, which no other program's layout is in.
+
+    Args:
+        sources: file name → SHA-256 of the checkpoint, or of what it was quantised to.
+        model: the compile spec's `model`.
+        neuron: effective NxDI keywords; those in `SHARD_EXCLUSIONS` do not enter.
+        toolchain: package → version; only those that cut take part.
+        draft: `{"sources", "model", "neuron"}` of a draft in the same program.
+    """
+    more: dict[str, Any] = {}
+    if draft is not None:
+        more["draft"] = {
+            "sources": _digests(draft["sources"]),
+            "model": draft["model"],
+            "neuron": _cut(draft["neuron"]),
+        }
+    return _spec(
+        kind="shard",
+        backend="nxdi",
+        sources=_digests(sources),
+        model=model,
+        neuron=_cut(neuron),
+        target=target,
+        toolchain={name: toolchain[name] for name in _CUTTING if name in toolchain},
+        **more,
+    )
+
+
+_CUTTING = (
+    "neuronx-distributed-inference",
+    "neuronx-distributed",
+    "torch",
+    "transformers",
+)
+
+
+def _cut(neuron: Mapping[str, Any]) -> dict[str, Any]:
+    return without(neuron, {**NEURON_EXCLUSIONS, **SHARD_EXCLUSIONS}, nested=True)
+
+
+def _digests(sources: Mapping[str, str]) -> list[str]:
+    return sorted(digest.removeprefix("sha256:") for digest in sources.values())
 
 
 def spec_key(spec: Mapping[str, Any]) -> str:
