@@ -22,6 +22,9 @@ ENVIRONMENT = {
     "NEURONCOMPILE_LAYERS": "read-only stores below it, separated as in PATH",
     "NEURONCOMPILE_JOBS": "how many compilers may run at once",
     "NEURONCOMPILE_TOOLCHAIN": "toolchain name or frozen file, as --toolchain",
+    "NEURONCOMPILE_NEURON_PYTHON": "interpreter with the Neuron SDK, if the toolchain names none",
+    "NEURONCOMPILE_TIME_LIMIT": "seconds that compiling one program for Neuron may take",
+    "NEURONCOMPILE_MEMORY_LIMIT": "GB of memory that its compilers may hold together",
     "NEURONCOMPILE_TIER": "tiers as --tier, separated by commas or spaces",
     "NEURONCOMPILE_TIER_TIMEOUT": "seconds without a byte before a tier is given up",
     "NEURONCOMPILE_SETTINGS": "settings file instead of the default one",
@@ -33,6 +36,9 @@ FILE_KEYS = {
     "layers": list,
     "jobs": int,
     "toolchain": str,
+    "neuron_python": str,
+    "time_limit": int,
+    "memory_limit": int,
     "offline": bool,
     "tiers": list,
     "tier_timeout": int,
@@ -60,6 +66,9 @@ class Settings:
         cache: directory for what this machine can make again; the store's default place.
         jobs: parallel compilers, or None for one per available core.
         toolchain: toolchain name or file from the environment or the settings file.
+        neuron_python: interpreter with the Neuron SDK, for a toolchain that names none.
+        time_limit: seconds that compiling one program for Neuron may take; None for no limit.
+        memory_limit: bytes that its compilers may hold; None for what the host has.
         layers: roots of stores that are only read, in the order they are asked after `store`.
         tiers: URLs of the tiers, nearest first.
         retry_failed: ask a compiler again for what it has rejected within the last day.
@@ -78,6 +87,9 @@ class Settings:
     tiers: tuple[str, ...] = ()
     tier_timeout: float | None = None
     retry_failed: bool = False
+    neuron_python: str | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -113,6 +125,9 @@ def load_settings(
         tiers=_tiers(tiers, env, file),
         tier_timeout=_tier_timeout(env, file),
         retry_failed=retry_failed,
+        neuron_python=env.get("NEURONCOMPILE_NEURON_PYTHON") or _text(file.get("neuron_python")),
+        time_limit=_limit("time_limit", env, file),
+        memory_limit=_bytes(_limit("memory_limit", env, file)),
         warnings=tuple(_misspelt(env)),
     )
 
@@ -175,6 +190,30 @@ def _jobs(flag: int | None, env: Mapping[str, str], file: Mapping[str, object]) 
             hint="use --jobs N or unset NEURONCOMPILE_JOBS",
         )
     return jobs
+
+
+def _limit(name: str, env: Mapping[str, str], file: Mapping[str, object]) -> float | None:
+    variable = f"NEURONCOMPILE_{name.upper()}"
+    value: object = env.get(variable) or file.get(name)
+    if value is None:
+        return None
+    try:
+        limit = float(str(value))
+    except ValueError:
+        limit = 0.0
+    if not 0 < limit < float("inf"):
+        raise ConfigError(
+            f"{name} is {value!r}; it must be a number above 0",
+            field=name,
+            value=value,
+            legal="> 0",
+            hint=f"correct or unset {variable}",
+        )
+    return limit
+
+
+def _bytes(gigabytes: float | None) -> int | None:
+    return None if gigabytes is None else int(gigabytes * 1e9)
 
 
 def _tiers(

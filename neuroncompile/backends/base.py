@@ -59,16 +59,24 @@ class Backend(Protocol):
     optlevels: tuple[str, ...]
     default_optlevel: str | None
 
-    def identity(self) -> dict[str, str]:
-        """Package → version of the compiler in this interpreter; empty when there is none."""
+    def identity(self, python: str | None = None) -> dict[str, str]:
+        """Package → version of the compiler; empty when there is none.
+
+        Args:
+            python: interpreter to ask; this one without it.
+        """
         ...
 
     def check(self, neuron: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         """Refuse what this backend cannot honour; raises ConfigError naming the field."""
         ...
 
-    def preflight(self) -> None:
-        """Refuse what no compile on this host could finish; raises ConfigError or a subclass."""
+    def preflight(self, python: str | None = None) -> None:
+        """Refuse what no compile on this host could finish; raises ConfigError or a subclass.
+
+        Args:
+            python: interpreter of the toolchain, where one is named.
+        """
         ...
 
     def compiler(self) -> str:

@@ -20,6 +20,7 @@ Examples:
   neuroncompile build org/name@main --target trn2 --tensor-parallel-size 8
   neuroncompile build llama-3.3-70b-trn2 --dry-run     nothing downloaded or compiled
   neuroncompile build smollm2-135m --check             exit 0 if compiled, 3 if not
+  neuroncompile build org/name --target trn2 --toolchain ./sdk.toml --shard
   neuroncompile build smollm2-135m --tier s3://bucket/prefix --push
 """
 
@@ -64,6 +65,17 @@ def build(
     push: Annotated[
         bool, typer.Option("--push", help="Bring the result into every tier as well.")
     ] = False,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback",
+            help="When the compiler fails, build with a documented way around (Neuron).",
+        ),
+    ] = False,
+    shard: Annotated[
+        bool,
+        typer.Option("--shard", help="Cut the weights into ranks as well and keep them (Neuron)."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show config with origins, graphs and key; exit 0.")
     ] = False,
@@ -89,4 +101,5 @@ def build(
         check=check,
         require_cached=require_cached,
         push=push,
+        shard=shard,
     )

@@ -250,6 +250,7 @@ def build_request(params: Mapping[str, Any]) -> BuildRequest:
         model_class=params["model_class"] or None,
         draft=params["draft_model"] or None,
         adapters=tuple(params["adapter"] or ()),
+        fallback=params.get("fallback", False),
     )
 
 

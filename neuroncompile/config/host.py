@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from neuroncompile.config.dimensions import Dimensions
 from neuroncompile.config.sizing import BYTES
 
-__all__ = ["HostNeed", "checkpoint_bytes", "host_need"]
+__all__ = ["HostNeed", "checkpoint_bytes", "compiler_bytes", "host_need"]
 
 GB = 10**9
 PROCESS = 3 * GB
@@ -95,7 +95,7 @@ def host_need(
     elif quantised or _dtype(config) != compiled:
         converted = model.parameters * BYTES[compiled]
     low = checkpoint + converted + rank_bytes + PROCESS
-    compiler = _compiler(model, neuron, platform)
+    compiler = compiler_bytes(model, neuron, platform)
     return HostNeed(
         checkpoint=checkpoint,
         sharding=(low, low * 3 // 2),
@@ -107,7 +107,8 @@ def host_need(
     )
 
 
-def _compiler(model: Dimensions, neuron: Mapping[str, Any], platform: str) -> int:
+def compiler_bytes(model: Dimensions, neuron: Mapping[str, Any], platform: str) -> int:
+    """Bytes that one neuronx-cc is expected to hold at its peak."""
     if platform not in ("trn2", "trn3"):
         return SMALL
     if (neuron.get("max_context_length") or neuron.get("seq_len") or 1) >= 16384:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neuroncompile.backends import backend_for
 from neuroncompile.errors import ConfigError
 from neuroncompile.output import Output, human_seconds
-from neuroncompile.pipeline.plan import Plan, make_plan
+from neuroncompile.pipeline.plan import Plan, make_plan, toolchain_of
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.pipeline.recipes import recipe_of, target_of
@@ -27,7 +28,10 @@ from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
-from neuroncompile.store import Artifact
+from neuroncompile.store import Artifact, Store
+
+if TYPE_CHECKING:
+    from neuroncompile.pipeline.graphs import Assembled
 
 __all__ = ["Built", "build_program", "preflight"]
 
@@ -83,8 +87,9 @@ def preflight(request: BuildRequest, settings: Settings, tiers: Tiers) -> Callab
     def check() -> None:
         recipe = recipe_of(request.model)
         target, _ = target_of(request, recipe)
+        backend = backend_for(target.platform)
         try:
-            backend_for(target.platform).preflight()
+            backend.preflight(toolchain_of(backend, request, settings, recipe).python)
         except ConfigError:
             if recipe is None or not recipe.facts:
                 raise
@@ -135,14 +140,14 @@ def build_program(
             return Built(plan, found.artifact, view, hit=True, seconds=seconds, tier=found.url)
         if require_cached:
             raise tiers.miss(f"{plan.key[:12]} is", plan.key, MISS)
-        from neuroncompile.pipeline.graphs import compile_graphs
-
-        with compile_graphs(plan, store, settings, output, tiers) as result:
+        with _compiling(plan, store, settings, output, tiers) as result:
             artifact = store.publish(
                 "compile",
                 plan.spec,
                 result.layers,
-                provenance=provenance(plan, result.compiled, time.monotonic() - began),
+                provenance=provenance(
+                    plan, result.compiled, time.monotonic() - began, **result.facts
+                ),
             )
             store.count("miss", "compile", plan.key)
     seconds = time.monotonic() - began
@@ -156,3 +161,16 @@ def build_program(
         reused=result.reused,
         seconds=seconds,
     )
+
+
+def _compiling(
+    plan: Plan, store: Store, settings: Settings, output: Output, tiers: Tiers
+) -> AbstractContextManager[Assembled]:
+    """Graph by graph on cpu; whole on Neuron, where graphs of two builds do not mix."""
+    if plan.backend == "cpu":
+        from neuroncompile.pipeline.graphs import compile_graphs
+
+        return compile_graphs(plan, store, settings, output, tiers)
+    from neuroncompile.pipeline.program import compile_whole
+
+    return compile_whole(plan, store, settings, output)

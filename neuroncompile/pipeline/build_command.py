@@ -11,7 +11,7 @@ from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built, build_program, preflight
 from neuroncompile.pipeline.plan import Plan, make_plan
 from neuroncompile.pipeline.progress import Transfer
-from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.request import BuildRequest, WayAround
 from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
@@ -32,10 +32,14 @@ def build_command(
     check: bool = False,
     require_cached: bool = False,
     push: bool = False,
+    shard: bool = False,
 ) -> int:
     """Run `neuroncompile build` and return its exit code."""
-    if push and (dry_run or check):
-        raise UsageError("--push excludes --dry-run and --check", hint="leave one of them out")
+    for option, given in (("--push", push), ("--shard", shard)):
+        if given and (dry_run or check):
+            raise UsageError(
+                f"{option} excludes --dry-run and --check", hint="leave one of them out"
+            )
     if dry_run or check:
         plan = make_plan(request, settings, progress=Transfer(output), from_facts=True)
         for warning in plan.warnings:
@@ -45,10 +49,30 @@ def build_command(
         built, pushed = provide(
             request, settings, output, tiers, require_cached=require_cached, push=push
         )
+        more = _shards(built.plan, settings, output, tiers, push=push) if shard else {}
     output.line(f"{'hit' if built.hit else 'built'}  {built.key}")
     output.line(str(built.view))
-    output.result({**_built(built), "pushed": pushed})
+    if shard:
+        output.line(f"{'hit' if more['shards_hit'] else 'made'}   {more['shards']}  (shards)")
+    output.result({**_built(built), "pushed": pushed, **more})
     return 0
+
+
+def _shards(
+    plan: Plan, settings: Settings, output: Output, tiers: Tiers, *, push: bool
+) -> dict[str, Any]:
+    if plan.backend == "cpu":
+        raise UsageError(
+            "--shard is for Neuron targets; the cpu target maps the checkpoint as it is",
+            hint="leave --shard out",
+        )
+    from neuroncompile.pipeline.shards import sharded
+
+    store = open_store(settings, output)
+    made, hit = sharded(plan, settings, output, store)
+    if push:
+        tiers.push(store, [made])
+    return {"shards": made.key, "shards_hit": hit, "shards_path": str(store.view(made))}
 
 
 def obtain(
@@ -94,12 +118,16 @@ def _obtain(
         settings,
         progress=Transfer(output),
         before_download=None if require_cached else preflight(request, settings, tiers),
-        will_compile=not require_cached,
     )
     for warning in plan.warnings:
         output.warn(warning)
     announce(plan, output)
-    built = build_program(plan, settings, output, tiers, require_cached=require_cached)
+    try:
+        built = build_program(plan, settings, output, tiers, require_cached=require_cached)
+    except WayAround as way:  # each changes the program, and the next one asked has fewer of them
+        output.warn(f"{way.reason}; building with {way.text} instead, another program")
+        around = request.around(way)
+        return _obtain(around, settings, output, tiers, require_cached=require_cached)
     if plan.model.weights_format != "gguf":
         return built, None
     from neuroncompile.pipeline.weights import weight_files

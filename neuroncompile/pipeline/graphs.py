@@ -30,11 +30,12 @@ __all__ = ["Assembled", "compile_graphs"]
 
 @dataclass(slots=True)
 class Assembled:
-    """The layers of a program, and how its graphs were had."""
+    """The layers of a program, how its graphs were had, and what provenance adds."""
 
     layers: list[Layer] = field(default_factory=list)
     compiled: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager

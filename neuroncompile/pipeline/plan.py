@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neuroncompile.models.families import Architecture
     from neuroncompile.pipeline.companions import Draft
 
-__all__ = ["Plan", "architecture_for", "make_plan"]
+__all__ = ["Plan", "architecture_for", "make_plan", "toolchain_of"]
 
 
 class Plan(NamedTuple):
@@ -45,6 +45,7 @@ class Plan(NamedTuple):
         key: SHA-256 of the spec's canonical bytes, 64 hex digits.
         warnings: what a user should know before building.
         draft: the pinned draft, where the program has one; `model` itself where it is its own.
+        draft_neuron: NxDI keywords of the draft.
         adapters: name → pinned LoRA adapter.
         custom: the class the user brings.
     """
@@ -62,6 +63,7 @@ class Plan(NamedTuple):
     key: str
     warnings: tuple[str, ...] = ()
     draft: PinnedModel | None = None
+    draft_neuron: Mapping[str, Any] = {}
     adapters: Mapping[str, PinnedAdapter] = {}
     custom: CustomClass | None = None
 
@@ -91,7 +93,6 @@ def make_plan(
     progress: Progress | None = None,
     before_download: Callable[[], None] | None = None,
     from_facts: bool = False,
-    will_compile: bool = False,
 ) -> Plan:
     """Resolve a request to a plan with its key.
 
@@ -99,7 +100,6 @@ def make_plan(
         progress: told about downloads and hashing.
         before_download: called once before the first byte of a model is fetched; what it
             raises stops the plan.
-        will_compile: refuse at once a target that this version does not compile for.
         from_facts: a recipe's `[model] facts` will do where the model is not at hand.
 
     Raises:
@@ -114,9 +114,7 @@ def make_plan(
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
     backend = backend_for(target.platform)
-    if will_compile and not target.is_cpu:
-        backend.preflight()
-    toolchain = _toolchain(backend, request, settings, recipe)
+    toolchain = toolchain_of(backend, request, settings, recipe)
     _early(request, recipe, target)
     fetching = _Fetching(settings, progress, before_download, from_facts)
     custom = _custom(request, recipe)
@@ -180,6 +178,7 @@ def make_plan(
         key=key,
         warnings=tuple(warnings),
         draft=draft.model if draft is not None else None,
+        draft_neuron=draft.spec["neuron"] if draft is not None else {},
         adapters=adapters,
         custom=custom,
     )
@@ -300,6 +299,20 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
     _optlevel(backend_for(target.platform), request)
 
 
+def toolchain_of(
+    backend: Backend, request: BuildRequest, settings: Settings, recipe: Recipe | None
+) -> Toolchain:
+    """The toolchain of a request, with the settings' interpreter where it names none.
+
+    Raises:
+        ToolchainError: none, an unknown one, or one of the other backend.
+    """
+    found = _toolchain(backend, request, settings, recipe)
+    if found.python is None and backend.name == "nxdi" and settings.neuron_python is not None:
+        return found._replace(python=settings.neuron_python)
+    return found
+
+
 def _toolchain(
     backend: Backend, request: BuildRequest, settings: Settings, recipe: Recipe | None
 ) -> Toolchain:
@@ -309,9 +322,9 @@ def _toolchain(
         named = load_toolchain(settings.toolchain, origin="NEURONCOMPILE_TOOLCHAIN or settings")
         if named.backend == backend.name:  # one for another backend is not meant for this build
             return named
-    return resolve_toolchain(
-        backend.name, flag=request.toolchain, recipe=recipe, identity=backend.identity()
-    )
+    said = bool(request.toolchain or (recipe is not None and recipe.toolchain))
+    identity = {} if said and backend.name == "nxdi" else backend.identity(settings.neuron_python)
+    return resolve_toolchain(backend.name, flag=request.toolchain, recipe=recipe, identity=identity)
 
 
 def _model(request: BuildRequest, recipe: Recipe | None, fetching: _Fetching) -> PinnedModel:

@@ -70,11 +70,13 @@ class BuildProgress:
         now = time.monotonic()
         return now - self.running.get(name, now)
 
-    def tick(self) -> None:
-        """Called at least every second while compilers run."""
+    def tick(self, silent: float = 0.0) -> None:
+        """Called at least every second while compilers run; `silent` is since a sign of life."""
         now = time.monotonic()
         elapsed = human_seconds(now - self.started)
         names = ", ".join(self.running)
+        if silent >= HEARTBEAT:
+            elapsed += f", silent for {human_seconds(silent)}"
         if self.output.moving:
             self.output.progress(f"  {self.done}/{self.total} done, {elapsed}: {names}")
         elif now - self._said >= HEARTBEAT:

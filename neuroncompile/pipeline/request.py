@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["BuildRequest", "Chosen"]
+__all__ = ["BuildRequest", "Chosen", "WayAround"]
 
 
 class Chosen(NamedTuple):
@@ -35,6 +35,7 @@ class BuildRequest(NamedTuple):
         model_class: "PATH_OR_MODULE:Class" of the user's own, for Neuron targets.
         draft: reference of a draft model, or "self".
         adapters: "NAME=REF" texts.
+        fallback: take a documented way around a compiler's failure, another program.
     """
 
     model: str
@@ -53,8 +54,36 @@ class BuildRequest(NamedTuple):
     model_class: str | None = None
     draft: str | None = None
     adapters: tuple[str, ...] = ()
+    fallback: bool = False
 
     @property
     def has_companions(self) -> bool:
         """Whether anything besides the model is asked for outright."""
         return bool(self.model_class or self.draft or self.adapters)
+
+    def around(self, way: WayAround) -> BuildRequest:
+        """The request with a way around laid over it."""
+        import json
+
+        sets = tuple(f"{name}={json.dumps(value)}" for name, value in way.changes.items())
+        flags = {name: row for name, row in self.flags.items() if name not in way.changes}
+        return self._replace(
+            flags=flags, sets=(*self.sets, *sets), optlevel=way.optlevel or self.optlevel
+        )
+
+
+class WayAround(Exception):  # noqa: N818 - not an error: what to build instead
+    """A documented way around a compiler's failure, which --fallback lets be taken.
+
+    Attributes:
+        reason: the failure, in one line.
+        text: what is built instead, for a person.
+        optlevel: level of -O, or None to leave it.
+        changes: NxDI keyword → value.
+    """
+
+    def __init__(
+        self, reason: str, text: str, optlevel: str | None, changes: Mapping[str, Any]
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.text, self.optlevel, self.changes = reason, text, optlevel, changes

@@ -192,7 +192,6 @@ def open_session(
             settings,
             progress=Transfer(output),
             before_download=None if require_cached else preflight(request, settings, tiers),
-            will_compile=not require_cached,
         )
         for warning in plan.warnings:
             output.warn(warning)

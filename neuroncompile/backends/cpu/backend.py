@@ -22,7 +22,7 @@ class CpuBackend:
     optlevels: tuple[str, ...] = ("1", "2")
     default_optlevel: str | None = "1"
 
-    def identity(self) -> dict[str, str]:
+    def identity(self, python: str | None = None) -> dict[str, str]:
         from neuroncompile.backends.cpu.identity import identity
 
         try:
@@ -36,7 +36,7 @@ class CpuBackend:
 
         check(neuron, shape_of(model))
 
-    def preflight(self) -> None:
+    def preflight(self, python: str | None = None) -> None:
         from neuroncompile.backends.cpu.compile import check_toolchain
 
         check_toolchain()

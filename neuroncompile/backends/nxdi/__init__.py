@@ -1,1 +1,1 @@
-"""The Neuron backend: what is planned for it; compiling comes with a later version."""
+"""The Neuron backend: NxD Inference in an interpreter of its own, watched from here."""

@@ -1,13 +1,15 @@
-"""Programs for Neuron: their graphs by name. This version plans them and does not compile."""
+"""Programs for Neuron: their graphs by name, and the interpreter that compiles them."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroncompile.backends.base import File, Graph
-from neuroncompile.errors import ConfigError
+from neuroncompile.errors import ConfigError, ToolchainError
 
 if TYPE_CHECKING:
     from neuroncompile.runtime.engine import Engine
@@ -29,20 +31,52 @@ class NxdiBackend:
     def __init__(self, platform: str) -> None:
         self.platform = platform
 
-    def identity(self) -> dict[str, str]:
-        return {}
+    def identity(self, python: str | None = None) -> dict[str, str]:
+        if python is not None:
+            from neuroncompile.backends.nxdi.process import identity_of
+
+            return identity_of(self.interpreter(python))
+        import importlib.util
+
+        if importlib.util.find_spec("neuronxcc") is None:  # most hosts; asking further is slow
+            return {}
+        from neuroncompile.backends.nxdi.worker import identity
+
+        return identity()
 
     def check(self, neuron: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         """What NxDI refuses is in `config.checks`."""
 
-    def preflight(self) -> None:
-        raise ConfigError(
-            f"compiling for {self.platform} is not part of this version",
-            field="target",
-            value=self.platform,
-            legal=["cpu", "cpu:<isa>"],
-            hint="--dry-run shows config, toolchain and key; --check looks into the store",
-        )
+    def preflight(self, python: str | None = None) -> None:
+        self.interpreter(python)
+
+    def interpreter(self, python: str | None) -> str:
+        """The interpreter that holds the toolchain: the one named, else this one.
+
+        Raises:
+            ToolchainError: none is named and this one has no neuronx-cc, or it cannot be run.
+        """
+        if python is None:
+            if self.identity():
+                return sys.executable
+            raise ToolchainError(
+                f"compiling for {self.platform} takes an interpreter with the Neuron SDK, and "
+                "none is named",
+                field="toolchain.python",
+                value=None,
+                legal="path of a Python that has neuronx-cc and NxD Inference",
+                hint="set NEURONCOMPILE_NEURON_PYTHON=/path/to/bin/python, or name a toolchain "
+                "file with `python = …`; --dry-run and --check need neither",
+            )
+        if not os.access(python, os.X_OK) or os.path.isdir(python):
+            raise ToolchainError(
+                f"the toolchain's interpreter {python} cannot be run",
+                field="toolchain.python",
+                value=python,
+                legal="path of a Python that has neuronx-cc and NxD Inference",
+                hint="correct NEURONCOMPILE_NEURON_PYTHON or the toolchain file",
+            )
+        return python
 
     def compiler(self) -> str:
         return ""
@@ -90,8 +124,7 @@ class NxdiBackend:
         on_start: Callable[[str], None],
         on_tick: Callable[[], None],
     ) -> Iterator[tuple[Graph, list[File]]]:
-        self.preflight()
-        yield from ()
+        raise AssertionError("programs for Neuron are compiled whole: nxdi.compile")
 
     def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         return {}

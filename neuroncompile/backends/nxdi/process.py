@@ -12,15 +12,17 @@ import os
 import selectors
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from neuroncompile.backends.nxdi.worker import HEAD
+from neuroncompile.errors import ToolchainError
 from neuroncompile.hardware.host import MemoryWatch
 
-__all__ = ["Limits", "OrderFailed", "OverLimit", "Worker", "WorkerEnded"]
+__all__ = ["Limits", "OrderFailed", "OverLimit", "Worker", "WorkerEnded", "identity_of"]
 
 SOURCE = Path(__file__).with_name("worker.py")
 TICK_SECONDS = 0.25
@@ -242,6 +244,45 @@ class Worker:
         killed = self.memory.killed()
         self.kill()
         return WorkerEnded(status, killed_for_memory=killed)
+
+
+def identity_of(python: str) -> dict[str, str]:
+    """Package → version of another interpreter's toolchain; empty where it has none.
+
+    Raises:
+        ToolchainError: it does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="neuroncompile-identity-") as directory:
+        log = Path(directory, "log")
+        try:
+            worker = Worker(
+                python,
+                environment={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+                directory=Path(directory),
+                log=log,
+                limits=Limits(seconds=120),
+            )
+        except OSError as error:
+            raise _mute(python, error.strerror or str(error)) from None
+        try:
+            result, _ = worker.order({"op": "identity"})
+        except (OrderFailed, WorkerEnded, OverLimit) as error:
+            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise _mute(python, last[-1] if last else str(error)) from None
+        finally:
+            worker.close()
+    packages: dict[str, str] = result["packages"]
+    return packages
+
+
+def _mute(python: str, why: str) -> ToolchainError:
+    return ToolchainError(
+        f"{python} does not say what it holds: {why}",
+        field="toolchain.python",
+        value=python,
+        legal="a Python of 3.9 or newer with the Neuron SDK",
+        hint=f"try it: {python} --version",
+    )
 
 
 def _latest(path: Path) -> float:

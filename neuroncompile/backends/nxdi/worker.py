@@ -24,9 +24,11 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import os
 import queue
+import shutil
 import signal
 import struct
 import sys
@@ -368,6 +370,7 @@ class Watch:
         self.channel, self.work, self.log = channel, Path(order["work"]), str(order["log"])
         self.graphs = {(g["program"], g["submodel"], g["index"]): g for g in graphs}
         self.jobs = max(1, int(order.get("jobs") or 1))
+        self.fresh = order.get("fresh") or []  # graphs whose last result was no good
         self.running = 0
         self.alone = False
         self.turn = threading.Condition()
@@ -383,43 +386,38 @@ class Watch:
         def compile_graph(*args: Any, **kwargs: Any) -> Any:
             graph = self._graph(str(kwargs.get("work_dir", "")))
             args = self._with_own_log(args, kwargs, graph)
+            entries = Entries(str(kwargs.get("cache_key", "")))
+            if [graph.get("program"), graph["submodel"], graph["index"]] in self.fresh:
+                entries.drop()
             kwargs["retry_failed_compilation"] = True  # a failure is remembered by us, with reason
             alone = False
-            for attempt in range(1, 100):
+            for attempt in itertools.count(1):
                 with self._slot(alone):
-                    began = time.monotonic()
+                    began, cached = time.monotonic(), entries.complete()
                     self.channel.send({"event": "graph", "state": "start", **graph})
                     try:
                         result = original(*args, **kwargs)
+                        check_neff(result[0] if isinstance(result, tuple) else result)
                     except TypeError:
                         raise  # NxD calls again without the argument an older release lacks
                     except Exception as error:
-                        text = "".join(traceback.format_exception_only(type(error), error))
+                        failure, text = error, describe(error)
+                        entries.drop()
+                    else:
+                        state = "reused" if cached else "done"
                         seconds = time.monotonic() - began
-                        answer = self.channel.ask(
-                            {
-                                "event": "graph",
-                                "state": "failed",
-                                "text": text,
-                                "attempt": attempt,
-                                "seconds": seconds,
-                                **graph,
-                            }
+                        self.channel.send(
+                            {"event": "graph", "state": state, "seconds": seconds, **graph}
                         )
-                        if not answer.get("again"):
-                            raise
-                        alone = bool(answer.get("alone"))
-                        continue
-                    self.channel.send(
-                        {
-                            "event": "graph",
-                            "state": "done",
-                            "seconds": time.monotonic() - began,
-                            **graph,
-                        }
-                    )
-                    return result
-            raise AssertionError("the parent never gives up")
+                        return result
+                question = {"event": "graph", "state": "failed", "text": text, "attempt": attempt}
+                answer = self.channel.ask(
+                    {**question, "seconds": time.monotonic() - began, **graph}
+                )
+                if not answer.get("again"):
+                    raise failure
+                alone = bool(answer.get("alone"))
+            return None  # never reached: the loop has no end of its own
 
         return compile_graph
 
@@ -478,6 +476,48 @@ class Watch:
                 self.turn.notify_all()
 
 
+class Entries:
+    """A graph's entries in the vendor's cache, neuronxcc-<version>/MODULE_<key>+<flags>/.
+
+    An entry with a log and no NEFF answers every later call with "cached failed neff", and a NEFF
+    that is cut short would be served for ever; both are removed as soon as they are seen.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key, self.root = key, os.environ.get("NEURON_COMPILE_CACHE_URL", "")
+
+    def _found(self) -> list[Path]:
+        if not self.key or not os.path.isdir(self.root):
+            return []
+        return [p for p in Path(self.root).glob(f"*/MODULE_{self.key}*") if p.is_dir()]
+
+    def complete(self) -> bool:
+        """Whether a finished one is there."""
+        return any((entry / "model.done").exists() for entry in self._found())
+
+    def drop(self) -> None:
+        """Remove them."""
+        for entry in self._found():
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def check_neff(data: Any) -> None:
+    """Whether a NEFF is as long as its header says; its members are looked at by the parent."""
+    if not isinstance(data, (bytes, bytearray)) or len(data) < 1024:
+        raise RuntimeError("neuronx-cc reported success and left no NEFF")
+    header, size = struct.unpack_from("<QQ", data, 8)
+    if header == 1024 and size > len(data) - 1024:
+        raise RuntimeError(
+            f"neuronx-cc reported success and left a truncated NEFF: {len(data) - 1024} of {size} "
+            "bytes"
+        )
+
+
+def describe(error: BaseException) -> str:
+    """An exception as text, with what it was raised from."""
+    return "".join(traceback.format_exception_only(type(error), error))
+
+
 def compile_program(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
     """Trace and compile into "out"; weights are neither read nor written."""
     import inspect
@@ -513,7 +553,8 @@ def _debug() -> Any:
 def shard(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
     """Write `weights/tp{rank}_sharded_checkpoint.safetensors` of "model" into "out"."""
     channel.send({"event": "stage", "name": "importing"})
-    app, _ = application({**order, "neuron": {**order["neuron"], "save_sharded_checkpoint": True}})
+    more = {"save_sharded_checkpoint": True, "skip_sharding": False}
+    app, config = application({**order, "neuron": {**order["neuron"], **more}})
     out = os.path.join(order["out"], "")
     channel.send({"event": "stage", "name": "sharding"})
     if hasattr(app, "shard_text_weights"):
@@ -525,7 +566,9 @@ def shard(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
             call(out + place + "/")
     else:
         app.shard_weights(out)
-    return {"files": _files(Path(order["out"]))}
+    held = ("start_rank_id", "local_ranks_size", "world_size")
+    neuron = {name: plain(getattr(config.neuron_config, name)) for name in held}
+    return {"files": _files(Path(order["out"])), "neuron": json.dumps(neuron)}
 
 
 def quantize(order: dict[str, Any], channel: Channel) -> dict[str, Any]:

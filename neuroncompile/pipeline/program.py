@@ -1,0 +1,405 @@
+"""One program for Neuron, compiled whole by the toolchain's own interpreter.
+
+Nothing half-made is kept here: finished graphs are in the vendor's cache, which the next attempt
+finds, and the program is published when all of it has been checked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.backends.nxdi.backend import NxdiBackend
+from neuroncompile.backends.nxdi.compile import Compiled, Order, compile_program, graph_name
+from neuroncompile.backends.nxdi.failures import Failure, bad_output, classify
+from neuroncompile.backends.nxdi.policy import Action, Attempt, Fallback, decide, offers, to_error
+from neuroncompile.backends.nxdi.process import (
+    Limits,
+    OrderFailed,
+    OverLimit,
+    WorkerEnded,
+    identity_of,
+)
+from neuroncompile.errors import (
+    CompileError,
+    ConfigError,
+    InterruptedBuildError,
+    RetryError,
+    RunError,
+    StoreError,
+    ToolchainError,
+)
+from neuroncompile.hardware.host import available_memory
+from neuroncompile.keys.exclusions import NEURON_EXCLUSIONS, without
+from neuroncompile.output import Output, age, human_bytes
+from neuroncompile.pipeline.graphs import Assembled
+from neuroncompile.pipeline.plan import Plan
+from neuroncompile.pipeline.progress import BuildProgress
+from neuroncompile.pipeline.request import WayAround
+from neuroncompile.settings import Settings
+from neuroncompile.store import Layer, Store
+
+__all__ = ["compile_whole", "order_of", "reference_of"]
+
+SILENCE_SECONDS = 2 * 3600.0  # the longest healthy compile known said nothing for 48 minutes
+
+
+@contextmanager
+def compile_whole(
+    plan: Plan, store: Store, settings: Settings, output: Output
+) -> Iterator[Assembled]:
+    """Compile the program of `plan`; its files last until the end of the block.
+
+    Raises:
+        ToolchainError: no interpreter for it, or one that holds other versions.
+        CompileError: the compiler failed; what can be known of it is in the details.
+        StoreError: no space left.
+        InterruptedBuildError: Ctrl-C.
+    """
+    build = _Build(plan, store, settings, output)
+    scratch = store.scratch("compile")
+    try:
+        compiled = build.run(scratch)
+    except (CompileError, RunError, RetryError):
+        raise  # the log stays
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    try:
+        yield Assembled(
+            [Layer(f.title, path=f.path, media_type=f.media_type) for f in compiled.files],
+            tuple(build.compiled),
+            tuple(build.reused),
+            {"retries": build.retries, "peak_memory": compiled.peak_memory, "jobs": build.jobs},
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def reference_of(plan: Plan) -> str:
+    """The class that runs the model: "module:Class", or the user's "/path:Class"."""
+    from neuroncompile.models.architecture import architecture_of
+    from neuroncompile.models.families import nxdi_class
+
+    if plan.custom is not None:
+        return f"{plan.custom.source}:{plan.custom.name}"
+    version = plan.toolchain.packages.get("neuronx-distributed-inference")
+    return nxdi_class(architecture_of(plan.model.config), version)
+
+
+def order_of(plan: Plan, python: str) -> Order:
+    """What a worker compiles: the key's fields, so that one key means one program."""
+    draft = None
+    if plan.draft is not None:
+        draft = {
+            "model": plan.draft.config,
+            "neuron": without(plan.draft_neuron, NEURON_EXCLUSIONS, nested=True),
+            "reference": _draft_reference(plan),
+        }
+    return Order(
+        spec=plan.spec,
+        reference=reference_of(plan),
+        model=plan.model.config,
+        neuron=without(plan.config.plain(), NEURON_EXCLUSIONS, nested=True),
+        draft=draft,
+        python=python,
+    )
+
+
+def _draft_reference(plan: Plan) -> str | None:
+    """The draft's class where it is of another family; an EAGLE head runs in its target's."""
+    from neuroncompile.errors import ModelError
+    from neuroncompile.models.architecture import architecture_of
+    from neuroncompile.models.families import nxdi_class
+
+    assert plan.draft is not None
+    if plan.draft is plan.model or plan.config.get("enable_eagle_speculation"):
+        return None
+    try:
+        own = architecture_of(plan.draft.config)
+    except ModelError:
+        return None
+    version = plan.toolchain.packages.get("neuronx-distributed-inference")
+    found = nxdi_class(own, version)
+    return None if found == reference_of(plan) else found
+
+
+class _Build:
+    """The attempts at one program."""
+
+    def __init__(self, plan: Plan, store: Store, settings: Settings, output: Output) -> None:
+        self.plan, self.store, self.settings, self.output = plan, store, settings, output
+        backend = NxdiBackend(plan.target.platform)
+        self.python = backend.interpreter(plan.toolchain.python)
+        self.progress = BuildProgress(output, total=0)
+        self.compiled: list[str] = []
+        self.reused: list[str] = []
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.failures: list[tuple[str, Failure]] = []
+        self.fresh: list[Any] = []
+        self.retries = 0
+        self.jobs = settings.jobs or self._default_jobs()
+
+    def run(self, scratch: Path) -> Compiled:
+        self._check_toolchain()
+        self._refuse_what_was_rejected()
+        self.output.note(
+            f"compiling {self.plan.key[:12]} for {self.plan.target.text} with "
+            f"{self.plan.toolchain.name}, {self.jobs} at once"
+        )
+        while True:
+            try:
+                return compile_program(
+                    order_of(self.plan, self.python),
+                    scratch=scratch,
+                    cache=self.settings.cache,
+                    jobs=self.jobs,
+                    limits=self._limits(),
+                    on_event=self._on_event,
+                    on_tick=self._on_tick,
+                    fresh=self.fresh,
+                )
+            except KeyboardInterrupt:
+                raise self._interrupted() from None
+            except OrderFailed as error:
+                if error.head.get("refused"):
+                    raise self._refused(error) from None
+                failure = self._failure_of(error.head, scratch)
+            except WorkerEnded as error:
+                failure = self._classify(
+                    _tail(scratch / "compile.log"),
+                    exit_code=error.status,
+                    killed_for_memory=error.killed_for_memory,
+                )
+            except OverLimit as error:
+                failure = self._classify([str(error)], over=error.which)
+            except CompileError as error:  # outputs that are not whole
+                if self.fresh:
+                    raise
+                self.fresh = error.details["suspects"] or [None]
+                self.retries += 1
+                self.output.warn(f"{error}; compiling it again")
+                continue
+            except OSError as error:
+                raise StoreError(
+                    f"the compilers' files cannot be written: {error.strerror or error}",
+                    hint=f"free space on {self.store.root} and /tmp, then run the same command",
+                ) from None
+            self._again_or_raise(failure, scratch)
+
+    # --- what the worker tells
+
+    def _on_event(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if event["event"] == "stage":
+            if event["name"] == "tracing":
+                self.progress.total = len(event["graphs"])
+            self.output.note(f"  {event['name']}", level=1)
+            return None
+        name = graph_name(event)
+        state = event["state"]
+        if state == "start":
+            self.progress.start(name)
+        elif state == "failed":
+            return self._decide(name, event)
+        else:
+            (self.reused if state == "reused" else self.compiled).append(name)
+            self.progress.finish(name, how="kept" if state == "reused" else "compiled")
+        return None
+
+    def _on_tick(self, silent: float) -> None:
+        self.progress.tick(silent)
+
+    def _decide(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Whether this graph is compiled again, while the others go on."""
+        self.progress.running.pop(name, None)
+        failure = self._of_graph(event["text"].splitlines(), event)
+        action = self._action(name, failure)
+        if action.do not in ("retry", "retry_alone", "clean"):  # a worker cleans by itself
+            self.failures.append((name, failure))
+            return {"again": False}
+        self.retries += 1
+        self.jobs = action.jobs or self.jobs
+        self.output.warn(f"{name}: {action.why}")
+        return {"again": True, "alone": action.do == "retry_alone"}
+
+    def _again_or_raise(self, failure: Failure, scratch: Path) -> None:
+        """After the whole worker has ended, for a graph's failure or its own."""
+        name = self.failures[0][0] if self.failures else ""
+        # of a graph it was decided that it is not compiled again; now, what instead
+        action = self._action(name, None if self.failures else failure, instead=True)
+        if action.do in ("retry", "retry_alone"):
+            self.retries += 1
+            self.jobs = action.jobs or self.jobs
+            self.progress.running.clear()
+            self.output.warn(action.why)
+            return
+        log = scratch / "compile.log"
+        if action.remember:
+            data = log.read_bytes() if log.is_file() else None
+            self.store.remember_failure("compile", self.plan.key, failure.reason, log=data)
+        if action.fallback is not None:
+            way = action.fallback
+            raise WayAround(failure.reason, way.text, way.optlevel, way.changes)
+        error = to_error(
+            failure,
+            log=str(log),
+            lines=_tail(log),
+            tries=len(self.attempts[name]),
+            offered=self._offers(failure),
+            key=self.plan.key,
+        )
+        if len(self.failures) > 1:
+            error.details["failures"] = [f"{name}: {f.reason}" for name, f in self.failures]
+        raise error
+
+    def _action(self, name: str, failure: Failure | None, *, instead: bool = False) -> Action:
+        """What to do after the attempts at a graph ("" for the program), `failure` the newest."""
+        attempts = self.attempts.setdefault(name, [])
+        if failure is not None:
+            attempts.append(Attempt(failure, self.jobs, cleaned=True))
+        last = attempts[-1].failure
+        take = self.plan.request.fallback and instead
+        return decide(attempts, fallbacks=self._offers(last), take=take)
+
+    def _offers(self, failure: Failure) -> tuple[Fallback, ...]:
+        return offers(failure, self.plan.config.plain(), self.plan.optlevel)
+
+    # --- what a failure is
+
+    def _failure_of(self, head: Mapping[str, Any], scratch: Path) -> Failure:
+        """The cause of a worker's error: the graph that failed first, else its own words."""
+        if self.failures:
+            return self.failures[0][1]
+        return self._classify([*_tail(scratch / "compile.log"), str(head.get("trace", ""))])
+
+    def _of_graph(self, lines: list[str], graph: Mapping[str, Any]) -> Failure:
+        silent = next((line for line in lines if "reported success and left" in line), None)
+        if silent is None and not any("No such file" in line and ".neff" in line for line in lines):
+            return self._classify(lines, graph=graph)
+        problem = silent.partition("success and ")[2] if silent else "has left no NEFF"
+        return bad_output(
+            problem,
+            graph=graph,
+            target=self.plan.target.platform,
+            toolchain=self.plan.toolchain.spec(),
+        )
+
+    def _classify(
+        self, lines: list[str], *, graph: Mapping[str, Any] | None = None, **how: Any
+    ) -> Failure:
+        return classify(
+            lines,
+            toolchain=self.plan.toolchain.spec(),
+            target=self.plan.target.platform,
+            graph=graph,
+            **how,
+        )
+
+    def _refused(self, error: OrderFailed) -> ConfigError:
+        head = error.head
+        return ConfigError(
+            str(error),
+            field=head.get("field"),
+            value=head.get("value"),
+            legal=head.get("legal"),
+            hint=f"correct {head.get('field')} with --set, or name another --toolchain",
+        )
+
+    def _interrupted(self) -> InterruptedBuildError:
+        done = len(self.compiled) + len(self.reused)
+        return InterruptedBuildError(
+            f"interrupted; {done} of {self.progress.total} graphs are kept in the compiler's cache",
+            hint="the same command goes on from there" if done else "nothing half-made is left",
+            details={"graphs_kept": done, "graphs": self.progress.total},
+        )
+
+    # --- before
+
+    def _check_toolchain(self) -> None:
+        """Compiling with other versions than the key has would put a false name on the result."""
+        asked = self.plan.toolchain.spec()
+        open_ones = {k: v for k, v in asked.items() if v.endswith(".*")}
+        installed = identity_of(self.python)
+        if installed == asked:
+            return
+        here = ", ".join(f"{k} {v}" for k, v in installed.items()) or "no Neuron SDK"
+        if open_ones and all(
+            installed.get(k, "").startswith(v.removesuffix("*").removesuffix("."))
+            for k, v in asked.items()
+        ):
+            text = "the toolchain asked for leaves versions open, and a key needs them exact"
+        else:
+            text = "another toolchain was asked for than the interpreter holds"
+        differ = sorted(
+            name for name in {*asked, *installed} if asked.get(name) != installed.get(name)
+        )
+        told = "; ".join(
+            f"{name} {asked.get(name, 'none')} asked, {installed.get(name, 'none')} here"
+            for name in differ
+        )
+        raise ToolchainError(
+            f"{text}: {told}",
+            field="toolchain",
+            value=installed,
+            legal=asked,
+            hint=f"neuroncompile toolchain freeze --python {self.python} -o sdk.toml, then build "
+            "with --toolchain ./sdk.toml",
+            details={"installed": here},
+        )
+
+    def _refuse_what_was_rejected(self) -> None:
+        failure = self.store.failure("compile", self.plan.key)
+        if failure is None or self.settings.retry_failed:
+            return
+        log = None if failure.log is None else str(self.store.blob_path(failure.log))
+        raise CompileError(
+            f"this program was rejected {age(failure.since)}: {failure.reason}",
+            hint="--retry-failed compiles it again; another configuration or toolchain has another "
+            "key and is not held back",
+            details={
+                "key": self.plan.key,
+                "attempts": failure.attempts,
+                "log": log,
+                "remembered": True,
+            },
+        )
+
+    def _limits(self) -> Limits:
+        return Limits(
+            seconds=self.settings.time_limit,
+            silence=SILENCE_SECONDS,
+            memory=self.settings.memory_limit,
+        )
+
+    def _default_jobs(self) -> int:
+        """As many compilers as cores and free memory allow, by what one of them needs."""
+        from neuroncompile.config.dimensions import dimensions_of
+        from neuroncompile.config.host import compiler_bytes
+
+        cores = len(os.sched_getaffinity(0))
+        free = available_memory()
+        if free is None:
+            return cores
+        need = compiler_bytes(
+            dimensions_of(self.plan.model.config),
+            self.plan.config.plain(),
+            self.plan.target.platform,
+        )
+        if need > free:
+            self.output.warn(
+                f"one compiler may need {human_bytes(need)} and {human_bytes(free)} are free; "
+                "it may be killed"
+            )
+        return max(1, min(cores, free // need))
+
+
+def _tail(log: Path, count: int = 400) -> list[str]:
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-count:]

@@ -1,0 +1,227 @@
+"""Weights for a Neuron program: cut into ranks once and kept, and quantised before if asked.
+
+A `shard` artifact is of one checkpoint, whoever's program it is loaded into; a `pack` artifact is
+what `quantized` asks NxDI to make of a checkpoint first. Neither is in a program.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.backends.nxdi.backend import NxdiBackend
+from neuroncompile.backends.nxdi.model_directory import lay_out
+from neuroncompile.backends.nxdi.outputs import MODEL, check_shards, shard_titles
+from neuroncompile.backends.nxdi.process import OrderFailed, OverLimit, Worker, WorkerEnded
+from neuroncompile.backends.nxdi.surroundings import environment, neff_cache
+from neuroncompile.errors import CompileError, ConfigError, InterruptedBuildError, StoreError
+from neuroncompile.keys import digest_of, pack_spec, shard_spec, spec_key
+from neuroncompile.keys.canonical import canonical_bytes
+from neuroncompile.models import PinnedModel
+from neuroncompile.output import Output
+from neuroncompile.pipeline.plan import Plan
+from neuroncompile.pipeline.program import reference_of
+from neuroncompile.pipeline.progress import Transfer, waiter
+from neuroncompile.pipeline.provenance import provenance
+from neuroncompile.settings import Settings
+from neuroncompile.store import Artifact, Layer, Store
+from neuroncompile.store.oci import WEIGHT
+
+__all__ = ["quantised", "shard_key_of", "sharded", "weight_paths"]
+
+_QUANTISING = (
+    "quantization_type",
+    "quantization_dtype",
+    "modules_to_not_convert",
+    "torch_dtype",
+)
+
+
+def weight_paths(model: PinnedModel, settings: Settings, output: Output) -> dict[str, Path]:
+    """File name → path of a model's safetensors, fetched where they are not here.
+
+    Raises:
+        ModelError: they cannot be had, or are of another format.
+    """
+    from neuroncompile import models
+
+    fetched = models.fetch_weights(model, settings, progress=Transfer(output))
+    return {w.name: w.path for w in fetched.weights if w.path is not None}
+
+
+def quantised(plan: Plan, settings: Settings, output: Output, store: Store) -> Artifact | None:
+    """The quantised checkpoint that the config asks for; None where it asks for none.
+
+    Raises:
+        CompileError: NxDI could not make it.
+    """
+    if not plan.config.get("quantized"):
+        return None
+    from neuroncompile import models
+
+    how = {name: plan.config.get(name) for name in _QUANTISING}
+    spec = pack_spec(
+        sources=models.source_digests(plan.model, settings),
+        layout="nxdi-1",
+        dtype=str(plan.config.get("quantization_dtype") or "int8"),
+        quantization=digest_of(canonical_bytes({"class": reference_of(plan), **how})),
+        toolchain=plan.toolchain.spec(),
+    )
+    key = spec_key(spec)
+    found = store.lookup("pack", key)
+    if found is not None:
+        return found
+    with store.single_flight("pack", key, waiter(output, "quantises these weights")):
+        found = store.lookup("pack", key)
+        return found or _made(plan, settings, output, store, "quantize", spec)
+
+
+def shard_key_of(plan: Plan, settings: Settings, packed: Artifact | None = None) -> dict[str, Any]:
+    """The shard spec of a plan; no byte of a hub's weights is read for it."""
+    from neuroncompile import models
+
+    if packed is not None:
+        sources = {layer.title: layer.digest for layer in packed.layers}
+    else:
+        sources = models.source_digests(plan.model, settings)
+    draft = None
+    if plan.draft is not None:
+        draft = {
+            "sources": models.source_digests(plan.draft, settings),
+            "model": plan.spec["draft"]["model"],
+            "neuron": plan.draft_neuron,
+        }
+    return shard_spec(
+        sources=sources,
+        model=plan.spec["model"],
+        neuron=plan.config.plain(),
+        target=plan.target.spec(),
+        toolchain=plan.toolchain.spec(),
+        draft=draft,
+    )
+
+
+def sharded(plan: Plan, settings: Settings, output: Output, store: Store) -> tuple[Artifact, bool]:
+    """The plan's weights cut into ranks, and whether they were there.
+
+    Raises:
+        ConfigError: the program has adapters.
+        CompileError: NxDI could not cut them.
+        ModelError: the checkpoint cannot be had.
+    """
+    if plan.adapters:
+        raise ConfigError(
+            "weights are not cut ahead for a program with adapters: NxDI cuts both when it loads",
+            field="adapters",
+            value=sorted(plan.adapters),
+            legal="no adapter with --shard",
+            hint="leave --shard out; the program itself holds no weights",
+        )
+    packed = quantised(plan, settings, output, store)
+    spec = shard_key_of(plan, settings, packed)
+    key = spec_key(spec)
+    found = store.lookup("shard", key)
+    if found is not None:
+        return found, True
+    with store.single_flight("shard", key, waiter(output, "cuts these weights")):
+        found = store.lookup("shard", key)
+        if found is not None:
+            return found, True
+        return _made(plan, settings, output, store, "shard", spec, packed), False
+
+
+def _made(
+    plan: Plan,
+    settings: Settings,
+    output: Output,
+    store: Store,
+    kind: str,
+    spec: dict[str, Any],
+    packed: Artifact | None = None,
+) -> Artifact:
+    """Have the worker make it, look at it, publish it."""
+    began = time.monotonic()
+    output.note(f"{'cutting' if kind == 'shard' else 'quantising'} weights of {plan.model.name}")
+    scratch = store.scratch(kind)
+    try:
+        order = _order(plan, settings, output, scratch)
+        if packed is not None:
+            order["neuron"]["quantized_checkpoints_path"] = str(store.view(packed))
+        result = _ordered(plan, settings, scratch, {"op": kind, **order})
+        titles = [title for title in result["files"] if title.endswith(".safetensors")]
+        if kind == "shard":
+            neuron = json.loads(result["neuron"])
+            places = sorted({title.partition("/weights/")[0] for title in titles if "/w" in title})
+            wanted = shard_titles(neuron, places if places and places != ["weights"] else ("",))
+            check_shards(scratch / "out", wanted)
+        else:
+            check_shards(scratch / "out", titles or [MODEL])
+        layers = [Layer(t, path=scratch / "out" / t, media_type=WEIGHT) for t in titles]
+        record = provenance(plan, [], time.monotonic() - began)
+        return store.publish(
+            "shard" if kind == "shard" else "pack", spec, layers, provenance=record
+        )
+    except OSError as error:
+        raise StoreError(
+            f"weights cannot be written: {error.strerror or error}",
+            hint=f"free space on {settings.store}, or choose another with --store DIR",
+        ) from None
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            "interrupted while making weights; the program is kept",
+            hint="the same command makes them again",
+        ) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _order(plan: Plan, settings: Settings, output: Output, scratch: Path) -> dict[str, Any]:
+    model = lay_out(
+        scratch / "model", plan.model.config, weight_paths(plan.model, settings, output)
+    )
+    draft = None
+    if plan.draft is not None:
+        files = weight_paths(plan.draft, settings, output)
+        draft = {
+            "model": str(lay_out(scratch / "draft", plan.draft.config, files)),
+            "neuron": dict(plan.draft_neuron),
+        }
+    return {
+        "class": reference_of(plan),
+        "model": str(model),
+        "neuron": plan.config.plain(),
+        "draft": draft,
+        "optlevel": None,
+        "out": str(scratch / "out"),
+    }
+
+
+def _ordered(
+    plan: Plan, settings: Settings, scratch: Path, order: Mapping[str, Any]
+) -> dict[str, Any]:
+    python = NxdiBackend(plan.target.platform).interpreter(plan.toolchain.python)
+    for name in ("work", "cwd"):
+        (scratch / name).mkdir()
+    cache = neff_cache(settings.cache)
+    log = scratch / "log"
+    worker = Worker(
+        python,
+        environment=environment(plan.spec, python, work=scratch / "work", cache=cache),
+        directory=scratch / "cwd",
+        log=log,
+    )
+    try:
+        return worker.order(order)[0]
+    except (OrderFailed, WorkerEnded, OverLimit) as error:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise CompileError(
+            f"NxD Inference could not {order['op']} the weights: {error}",
+            hint="the last lines of its output are in the error's details (--json)",
+            details={"how": str(error), "last_lines": lines[-20:], "deterministic": False},
+        ) from None
+    finally:
+        worker.close()

@@ -1,0 +1,475 @@
+"""Programs for Neuron around a stand-in compiler that counts its calls and fails as told.
+
+The stand-ins have the vendor's names, files, log lines and order of events; what neuronx-cc makes
+of a graph is not tried here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neuroncompile.hardware.neff import read_neff
+from tests.conftest import ROOT, Done, Run, write_llama
+from tests.standins.toolchain import StandIn, fails
+
+SIZES = ("--seq-len=64", "--context-encoding-buckets=32,64", "--token-generation-buckets=64")
+FIRST = [
+    ("context_encoding_model", 32),
+    ("context_encoding_model", 64),
+    ("token_generation_model", 64),
+]
+BUG = "[INTERNAL_ERROR] [NCC_ILCM902] LegalizeCCOp error"  # in no table
+TOO_LARGE = (
+    "2026-05-01T10:11:12Z [ERROR] [NCC_EBVF030] The number of instructions generated exceeds "
+    "the limit"
+)
+
+
+@pytest.fixture(scope="module")
+def toolchain(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    return StandIn(tmp_path_factory.mktemp("sdk") / "venv")
+
+
+class Bench:
+    """A store and cache of a test's own, and the command line on them."""
+
+    def __init__(self, run: Run, model: Path, toolchain: StandIn, place: Path) -> None:
+        self.run, self.model, self.toolchain, self.place = run, model, toolchain, place
+        toolchain.rules()
+        toolchain.forget()
+
+    def build(
+        self, *more: str, store: str = "store", model: Path | None = None, **env: str
+    ) -> Done:
+        return self.run(
+            "--store",
+            str(self.place / store),
+            "build",
+            str(model or self.model),
+            "--target=trn2",
+            f"--toolchain={self.toolchain.file}",
+            *(() if any(m.startswith("--seq-len") for m in more) else SIZES),
+            *more,
+            XDG_CACHE_HOME=str(self.place / "cache"),
+            **env,
+        )
+
+    def failed(self, *more: str, **env: str) -> dict[str, Any]:
+        done = self.build("--json", *more, **env)
+        assert done.code, done.err
+        error: dict[str, Any] = done.document["error"]
+        return {"exit": done.code, "stderr": done.err, **error, **error["details"]}
+
+    def cached_failures(self) -> list[Path]:
+        """Entries of the vendor's cache that have no NEFF."""
+        entries = (self.place / "cache" / "neuroncompile" / "neff").glob("*/MODULE_*")
+        return [entry for entry in entries if not (entry / "model.done").exists()]
+
+    def artifacts(self) -> list[Path]:
+        return list((self.place / "store" / "v1" / "actions" / "compile").glob("*"))
+
+
+@pytest.fixture
+def bench(run: Run, llama: Path, toolchain: StandIn, tmp_path: Path) -> Bench:
+    return Bench(run, llama, toolchain, tmp_path)
+
+
+def test_build_then_hit(bench: Bench) -> None:
+    done = bench.build("--json")
+    assert done.code == 0, done.err
+    result = done.document["result"]
+    assert not result["hit"]
+    assert sorted(result["compiled"]) == [
+        "context_encoding_model b1 32",
+        "context_encoding_model b1 64",
+        "token_generation_model b1 64",
+    ]
+    view = Path(result["path"])
+    assert sorted(p.name for p in view.iterdir()) == [
+        "compile.log",
+        "constructed.json",
+        "model.pt",
+        "program.json",
+    ]
+    program = json.loads((view / "program.json").read_text())
+    assert program["target"] == {"platform": "trn2", "lnc": 2}
+    assert [(g["submodel"], g["bucket"], g["neff"]["lnc"]) for g in program["graphs"]] == [
+        (*row, 2) for row in FIRST
+    ]
+    constructed = json.loads((view / "constructed.json").read_text())
+    assert constructed["neuron_config"]["context_encoding_buckets"] == [32, 64]
+    assert "_name_or_path" not in constructed
+    assert str(bench.place) not in (view / "constructed.json").read_text()
+    assert sorted(bench.toolchain.called()) == FIRST
+
+    again = bench.build("--json")
+    assert again.document["result"]["hit"]
+    assert len(bench.toolchain.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "new"),
+    [
+        ("--context-encoding-buckets=16,32,64", [("context_encoding_model", 16)]),
+        ("--token-generation-buckets=64,32", [("token_generation_model", 32)]),
+    ],
+    ids=["front", "token generation"],
+)
+def test_one_more_bucket_compiles_only_itself(
+    bench: Bench, more: str, new: list[tuple[str, int]]
+) -> None:
+    """From another store, too: the vendor's cache does not see where it was compiled."""
+    assert bench.build().code == 0
+    bench.toolchain.forget()
+    done = bench.build(more, "--json", store="another")
+    assert done.code == 0, done.err
+    called = sorted(bench.toolchain.called())
+    if "token" in more:
+        # the first token generation graph is the one that decides the layout of weights: as
+        # another one takes its place it is compiled anew, as one of the others
+        assert called == [*new, ("token_generation_model", 64)]
+    else:
+        assert called == new
+        assert done.document["result"]["compiled"] == [f"{new[0][0]} b1 {new[0][1]}"]
+
+
+def test_one_more_bucket_at_the_end(bench: Bench) -> None:
+    assert bench.build("--seq-len=128", "--context-encoding-buckets=32,64").code == 0
+    bench.toolchain.forget()
+    done = bench.build("--seq-len=128", "--context-encoding-buckets=32,64,128")
+    assert done.code == 0, done.err
+    assert bench.toolchain.called() == [("context_encoding_model", 128)]
+
+
+def test_compiler_sees_the_keys_inputs_and_no_others(bench: Bench) -> None:
+    env = {
+        "HF_TOKEN": "hf_" + "s" * 34,
+        "NEURON_CC_FLAGS": "--enable-mixed-precision --log_level=1",
+    }
+    assert bench.build("-O3", **env).code == 0
+    flags = [call["flags"] for call in bench.toolchain.calls]
+    assert all(" -O3" in f and "-O1" not in f and "-O2" not in f for f in flags)
+    assert all("--lnc=2" in f and "--target=trn2" in f for f in flags)
+    logs = {f.partition("--logfile=")[2].split()[0] for f in flags}
+    assert len(logs) == 3
+    assert all(str(bench.place) not in f for f in flags)
+
+
+def test_unknown_keyword_of_nxdi_is_refused_before_a_compile(bench: Bench) -> None:
+    """One that our schema was made to let through, and NxDI drops."""
+    error = bench.failed("--set=made_up_keyword=1", "--allow-unknown")
+    assert (error["exit"], error["field"]) == (5, "made_up_keyword")
+    assert "drops" in error["message"]
+    assert not bench.toolchain.calls
+
+
+# --- the ways a compile fails
+
+
+def test_rejected_graph_is_remembered(bench: Bench) -> None:
+    bench.toolchain.rules(fails([TOO_LARGE], submodel="token_generation_model"))
+    error = bench.failed()
+    assert (error["exit"], error["code"], error["kind"]) == (6, "NCC_EBVF030", "config")
+    assert (error["submodel"], error["bucket"]) == ("token_generation_model", 64)
+    assert error["versions"]["neuronx-cc"] == "2.24.8799.0+6f62ff7c"
+    assert "--tensor-parallel-size" in error["hint"]
+    assert Path(error["log"]).is_file()
+    assert not bench.artifacts()
+    assert not bench.cached_failures()
+
+    calls = len(bench.toolchain.calls)
+    again = bench.failed()
+    assert again["remembered"]
+    assert len(bench.toolchain.calls) == calls
+
+    bench.toolchain.rules()
+    assert bench.build("--retry-failed").code == 0
+
+
+def test_status_says_nothing_and_the_compilers_own_code_wins(bench: Bench) -> None:
+    lines = ["[ERROR] [F137] neuronx-cc was forcibly killed", TOO_LARGE]
+    bench.toolchain.rules(fails(lines, submodel="context_encoding_model", bucket=64))
+    error = bench.failed()
+    assert (error["code"], error["kind"], error["bucket"]) == ("NCC_EBVF030", "config", 64)
+
+
+def test_intermittent_error_is_tried_again_alone_of_its_graph(bench: Bench) -> None:
+    bench.toolchain.rules(fails([BUG], submodel="context_encoding_model", bucket=32, times=1))
+    done = bench.build("--json")
+    assert done.code == 0, done.err
+    assert sorted(bench.toolchain.called()) == sorted([*FIRST, ("context_encoding_model", 32)])
+    assert not bench.cached_failures()
+
+
+def test_compiler_bug_that_stays_is_given_up(bench: Bench) -> None:
+    bench.toolchain.rules(fails([BUG], submodel="context_encoding_model", bucket=32))
+    error = bench.failed()
+    assert (error["exit"], error["kind"], error["code"]) == (6, "intermittent", "NCC_ILCM902")
+    assert error["attempts"] == 2
+    assert "--reproduce" in error["hint"]
+    # the others were compiled, and stay
+    bench.toolchain.rules()
+    bench.toolchain.forget()
+    assert bench.build().code == 0
+    assert bench.toolchain.called() == [("context_encoding_model", 32)]
+
+
+@pytest.mark.parametrize("mode", ["silent", "truncated"])
+def test_success_without_a_whole_neff_is_no_success(bench: Bench, mode: str) -> None:
+    bench.toolchain.rules({"mode": mode, "submodel": "context_encoding_model", "bucket": 64})
+    error = bench.failed()
+    assert (error["exit"], error["class"]) == (6, "bad_output")
+    assert error["bucket"] == 64
+    assert not bench.artifacts()
+    assert not bench.cached_failures()
+    bench.toolchain.rules({"mode": mode, "submodel": "context_encoding_model", "times": 1})
+    done = bench.build()
+    assert done.code == 0, done.err
+
+
+def test_neff_for_another_target_or_lnc_is_refused(bench: Bench) -> None:
+    bench.toolchain.rules({"mode": "ok", "target": "trn1", "bucket": 32})
+    error = bench.failed()
+    assert error["exit"] == 6
+    assert "trn1" in error["message"]
+    assert not bench.artifacts()
+    bench.toolchain.rules({"mode": "ok", "lnc": 1, "bucket": 32})
+    assert "LNC 1, not 2" in " ".join(bench.failed()["wrong"])
+    bench.toolchain.rules()
+    done = bench.build()  # what the vendor's cache keeps is not served again
+    assert done.code == 0, done.err
+
+
+def test_killed_compiler_is_tried_alone_then_named(bench: Bench) -> None:
+    rule = {"mode": "killed", "submodel": "context_encoding_model", "bucket": 64}
+    bench.toolchain.rules(rule)
+    error = bench.failed("--jobs=2")
+    assert (error["exit"], error["kind"]) == (6, "host_memory")
+    assert "memory" in error["message"]
+    assert "--jobs" in error["hint"]
+    assert not bench.cached_failures()
+    bench.toolchain.rules({**rule, "times": 1})
+    done = bench.build("--jobs=2")
+    assert done.code == 0, done.err
+    assert "alone" in done.err
+
+
+def test_killed_worker_is_host_memory_too(bench: Bench) -> None:
+    """The kernel takes the largest process, and that may be the one that traces."""
+    bench.toolchain.rules({"mode": "kill_parent", "times": 1})
+    done = bench.build("--jobs=2")
+    assert done.code == 0, done.err
+    assert "memory" in done.err
+
+
+def test_hang_ends_at_the_time_limit(bench: Bench) -> None:
+    bench.toolchain.rules({"mode": "hang", "submodel": "token_generation_model"})
+    error = bench.failed(NEURONCOMPILE_TIME_LIMIT="4")
+    assert (error["exit"], error["class"]) == (6, "stopped")
+    assert not bench.artifacts()
+    time.sleep(0.3)
+    left = subprocess.run(["pgrep", "-f", str(bench.toolchain.directory)], capture_output=True)
+    assert not left.stdout, "a compiler outlived its build"
+
+
+def test_one_in_eight_at_random_ends_well(bench: Bench) -> None:
+    """Every eighth call fails; each program is built all the same."""
+    bench.toolchain.rules(fails([BUG], every=8))
+    buckets = [",".join(map(str, range(first, 65, 8))) for first in (8, 16, 24)]
+    for text in buckets:
+        done = bench.build(
+            "--seq-len=64", f"--context-encoding-buckets={text}", "--token-generation-buckets=64"
+        )
+        assert done.code == 0, done.err
+    failed = len(bench.toolchain.calls) // 8
+    assert failed >= 1
+    assert len(bench.toolchain.calls) == 9 + failed
+
+
+def test_full_disk_is_the_stores_error(bench: Bench) -> None:
+    bench.toolchain.rules(fails(["OSError: [Errno 28] No space left on device"], bucket=32))
+    assert bench.failed()["exit"] == 7
+    assert not bench.cached_failures()
+
+
+def test_missing_library_is_the_environments(bench: Bench) -> None:
+    line = (
+        "neuronx-cc: error while loading shared libraries: libxml2.so.2: cannot open shared object"
+    )
+    bench.toolchain.rules(fails([line], bucket=32))
+    error = bench.failed()
+    assert (error["exit"], error["kind"]) == (6, "environment")
+    assert "libxml2" in error["hint"]
+    bench.toolchain.rules()
+    assert bench.build().code == 0  # nothing was remembered
+
+
+def test_fallback_builds_another_program(bench: Bench) -> None:
+    line = "[ERROR] [F137] neuronx-cc was forcibly killed"
+    bench.toolchain.rules(fails([line], submodel="token_generation_model"))
+    plain = bench.failed()
+    assert "--fallback" in plain["hint"]
+    assert plain["kind"] == "host_memory"
+    # at -O1 it passes: rules cannot see flags, so it is let pass after the attempts at -O2
+    bench.toolchain.rules(fails([line], submodel="token_generation_model", times=1))
+    done = bench.build("--fallback", "--jobs=1", "--json")
+    assert done.code == 0, done.err
+    assert "another program" in done.err
+    flags = {call["flags"].count(" -O1") for call in bench.toolchain.calls[-2:]}
+    assert flags == {1}
+
+
+def test_ctrl_c_keeps_finished_graphs(bench: Bench, tmp_path: Path) -> None:
+    bench.toolchain.rules(
+        {"mode": "ok", "seconds": 60, "submodel": "context_encoding_model", "bucket": 64}
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "neuroncompile", "--store", str(tmp_path / "store"), "build",
+            str(bench.model), "--target=trn2", f"--toolchain={bench.toolchain.file}", *SIZES,
+            "--jobs=1",
+        ],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while len(bench.toolchain.calls) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert "kept in the compiler's cache" in stderr
+    bench.toolchain.rules()
+    bench.toolchain.forget()
+    assert bench.build().code == 0
+    assert bench.toolchain.called() == [("context_encoding_model", 64)]
+
+
+def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -> None:
+    """kill -9 of the whole command: its worker and compilers go, too."""
+    bench.toolchain.rules(
+        {"mode": "ok", "seconds": 60, "submodel": "context_encoding_model", "bucket": 64}
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "neuroncompile", "--store", str(tmp_path / "store"), "build",
+            str(bench.model), "--target=trn2", f"--toolchain={bench.toolchain.file}", *SIZES,
+            "--jobs=1",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while len(bench.toolchain.calls) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    time.sleep(1)
+    left = subprocess.run(["pgrep", "-f", str(bench.toolchain.directory)], capture_output=True)
+    assert not left.stdout
+    assert not bench.artifacts()
+    bench.toolchain.rules()
+    bench.toolchain.forget()
+    assert bench.build().code == 0
+    assert bench.toolchain.called() == [("context_encoding_model", 64)]
+
+
+# --- toolchains
+
+
+def test_another_toolchain_than_asked_is_refused(
+    bench: Bench, run: Run, llama: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.toml"
+    text = bench.toolchain.file.read_text().replace("2.24.8799.0+6f62ff7c", "2.23.6484.0+3b612583")
+    other.write_text(text)
+    done = run(
+        "--store", str(tmp_path / "store"), "build", str(llama), "--target=trn2",
+        f"--toolchain={other}", *SIZES, "--json",
+    )  # fmt: skip
+    assert done.code == 5
+    message = done.document["error"]["message"]
+    assert "2.23.6484.0+3b612583 asked" in message
+    assert "2.24.8799.0+6f62ff7c here" in message
+
+
+def test_an_sdk_names_windows_and_a_compile_needs_versions(
+    bench: Bench, run: Run, llama: Path, tmp_path: Path
+) -> None:
+    done = run(
+        "--store", str(tmp_path / "store"), "build", str(llama), "--target=trn2",
+        "--toolchain=sdk-2.29", *SIZES, "--json",
+        NEURONCOMPILE_NEURON_PYTHON=bench.toolchain.python,
+    )  # fmt: skip
+    assert done.code == 5
+    assert "toolchain freeze --python" in done.document["error"]["hint"]
+
+
+def test_interpreters_identity_is_the_toolchain_where_none_is_named(
+    bench: Bench, run: Run, llama: Path, tmp_path: Path
+) -> None:
+    done = run(
+        "--store", str(tmp_path / "store"), "build", str(llama), "--target=trn2", *SIZES,
+        "--json", NEURONCOMPILE_NEURON_PYTHON=bench.toolchain.python,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.document["result"]["key"] == bench.build("--json").document["result"]["key"]
+
+
+# --- weights
+
+
+def test_shards_are_of_the_model_that_is_asked_for(bench: Bench, tmp_path: Path) -> None:
+    """Fine-tune A is built, B hits; A's checkpoint is still there, and B's weights are cut."""
+    other = write_llama(tmp_path / "other", seed=7)
+    first = bench.build("--shard", "--tensor-parallel-size=2", "--json").document["result"]
+    second = bench.build("--shard", "--tensor-parallel-size=2", "--json", model=other).document
+    second = second["result"]
+    assert second["hit"]
+    assert second["key"] == first["key"]
+    assert second["shards"] != first["shards"]
+    names = ["tp0_sharded_checkpoint.safetensors", "tp1_sharded_checkpoint.safetensors"]
+    for result, model in ((first, bench.model), (second, other)):
+        directory = Path(result["shards_path"]) / "weights"
+        assert sorted(p.name for p in directory.iterdir()) == names
+        data = (model / "model.safetensors").read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        first_byte, last = header["model.norm.weight"]["data_offsets"]
+        norm = data[8 + size + first_byte : 8 + size + last]
+        embedding = header["model.embed_tokens.weight"]["data_offsets"]
+        rows = data[8 + size + embedding[0] : 8 + size + (embedding[0] + embedding[1]) // 2]
+        shard = (directory / names[0]).read_bytes()
+        assert norm[: len(norm) // 2] in shard
+        assert rows in shard
+    again = bench.build("--shard", "--tensor-parallel-size=2", "--json", model=other).document
+    assert again["result"]["shards_hit"]
+
+
+def test_shards_do_not_depend_on_buckets(bench: Bench) -> None:
+    first = bench.build("--shard", "--json").document["result"]
+    second = bench.build("--shard", "--json", "--token-generation-buckets=32,64").document["result"]
+    assert first["key"] != second["key"]
+    assert first["shards"] == second["shards"]
+
+
+def test_neffs_in_the_program_are_those_of_the_compiler(bench: Bench) -> None:
+    path = Path(bench.build("--json").document["result"]["path"])
+    program = json.loads((path / "program.json").read_text())
+    data = (path / "model.pt").read_bytes()
+    for graph in program["graphs"]:
+        assert graph["neff"]["compiler"] == "2.24.8799.0+6f62ff7c"
+        assert len(graph["neff"]["program"]) == 64
+    start = data.index((2).to_bytes(8, "little") + (1024).to_bytes(8, "little"))
+    assert read_neff(data[start:]).program in {g["neff"]["program"] for g in program["graphs"]}
