@@ -27,6 +27,8 @@ COMMANDS = {
     "build": "compile a model, or find it compiled",
     "run": "decode text, building first if needed",
     "prewarm": "build all programs that recipes name",
+    "export": "write a Neuron program as NxD Inference and vLLM load it",
+    "env": "print the variables and options that serve a Neuron program",
     "config": "show, compare and explain configs and their keywords",
     "plan": "say what a program needs, and whether it fits",
     "explain": "why two keys differ, or what a key is made of",

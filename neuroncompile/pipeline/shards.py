@@ -31,7 +31,7 @@ from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
 
-__all__ = ["quantised", "shard_key_of", "sharded", "weight_paths"]
+__all__ = ["quantised", "quantised_in", "shard_spec_of", "sharded", "weight_paths"]
 
 _QUANTISING = (
     "quantization_type",
@@ -59,18 +59,9 @@ def quantised(plan: Plan, settings: Settings, output: Output, store: Store) -> A
     Raises:
         CompileError: NxDI could not make it.
     """
-    if not plan.config.get("quantized"):
+    spec = _pack_spec(plan.spec, plan.model, settings)
+    if spec is None:
         return None
-    from neuroncompile import models
-
-    how = {name: plan.config.get(name) for name in _QUANTISING}
-    spec = pack_spec(
-        sources=models.source_digests(plan.model, settings),
-        layout="nxdi-1",
-        dtype=str(plan.config.get("quantization_dtype") or "int8"),
-        quantization=digest_of(canonical_bytes({"class": reference_of(plan), **how})),
-        toolchain=plan.toolchain.spec(),
-    )
     key = spec_key(spec)
     found = store.lookup("pack", key)
     if found is not None:
@@ -80,28 +71,62 @@ def quantised(plan: Plan, settings: Settings, output: Output, store: Store) -> A
         return found or _made(plan, settings, output, store, "quantize", spec)
 
 
-def shard_key_of(plan: Plan, settings: Settings, packed: Artifact | None = None) -> dict[str, Any]:
-    """The shard spec of a plan; no byte of a hub's weights is read for it."""
+def quantised_in(
+    spec: Mapping[str, Any], model: PinnedModel, settings: Settings, store: Store
+) -> Artifact | None:
+    """The same of a program by its spec, if the store has it."""
+    packed = _pack_spec(spec, model, settings)
+    return None if packed is None else store.lookup("pack", spec_key(packed))
+
+
+def _pack_spec(
+    spec: Mapping[str, Any], model: PinnedModel, settings: Settings
+) -> dict[str, Any] | None:
+    neuron = spec["neuron"]
+    if not neuron.get("quantized"):
+        return None
+    from neuroncompile import models
+
+    how = {name: neuron.get(name) for name in _QUANTISING}
+    return pack_spec(
+        sources=models.source_digests(model, settings),
+        layout="nxdi-1",
+        dtype=str(neuron.get("quantization_dtype") or "int8"),
+        quantization=digest_of(canonical_bytes({"model": spec["model"], **how})),
+        toolchain=spec["toolchain"],
+    )
+
+
+def shard_spec_of(
+    spec: Mapping[str, Any],
+    model: PinnedModel,
+    settings: Settings,
+    *,
+    draft: PinnedModel | None = None,
+    packed: Artifact | None = None,
+) -> dict[str, Any]:
+    """The shard spec of a model in a program; no byte of a hub's weights is read for it.
+
+    Args:
+        spec: the program's compile spec.
+        packed: the quantised checkpoint, where the program takes one.
+    """
     from neuroncompile import models
 
     if packed is not None:
         sources = {layer.title: layer.digest for layer in packed.layers}
     else:
-        sources = models.source_digests(plan.model, settings)
-    draft = None
-    if plan.draft is not None:
-        draft = {
-            "sources": models.source_digests(plan.draft, settings),
-            "model": plan.spec["draft"]["model"],
-            "neuron": plan.draft_neuron,
-        }
+        sources = models.source_digests(model, settings)
+    second = None
+    if draft is not None:
+        second = {"sources": models.source_digests(draft, settings), **spec["draft"]}
     return shard_spec(
         sources=sources,
-        model=plan.spec["model"],
-        neuron=plan.config.plain(),
-        target=plan.target.spec(),
-        toolchain=plan.toolchain.spec(),
-        draft=draft,
+        model=spec["model"],
+        neuron=spec["neuron"],
+        target=spec["target"],
+        toolchain=spec["toolchain"],
+        draft=second,
     )
 
 
@@ -122,7 +147,7 @@ def sharded(plan: Plan, settings: Settings, output: Output, store: Store) -> tup
             hint="leave --shard out; the program itself holds no weights",
         )
     packed = quantised(plan, settings, output, store)
-    spec = shard_key_of(plan, settings, packed)
+    spec = shard_spec_of(plan.spec, plan.model, settings, draft=plan.draft, packed=packed)
     key = spec_key(spec)
     found = store.lookup("shard", key)
     if found is not None:

@@ -142,6 +142,7 @@ def test_one_more_bucket_compiles_only_itself(
         assert done.document["result"]["compiled"] == [f"{new[0][0]} b1 {new[0][1]}"]
 
 
+@pytest.mark.slow
 def test_one_more_bucket_at_the_end(bench: Bench) -> None:
     assert bench.build("--seq-len=128", "--context-encoding-buckets=32,64").code == 0
     bench.toolchain.forget()
@@ -150,6 +151,7 @@ def test_one_more_bucket_at_the_end(bench: Bench) -> None:
     assert bench.toolchain.called() == [("context_encoding_model", 128)]
 
 
+@pytest.mark.slow
 def test_compiler_sees_the_keys_inputs_and_no_others(bench: Bench) -> None:
     env = {
         "HF_TOKEN": "hf_" + "s" * 34,
@@ -195,6 +197,7 @@ def test_rejected_graph_is_remembered(bench: Bench) -> None:
     assert bench.build("--retry-failed").code == 0
 
 
+@pytest.mark.slow
 def test_status_says_nothing_and_the_compilers_own_code_wins(bench: Bench) -> None:
     lines = ["[ERROR] [F137] neuronx-cc was forcibly killed", TOO_LARGE]
     bench.toolchain.rules(fails(lines, submodel="context_encoding_model", bucket=64))
@@ -210,6 +213,7 @@ def test_intermittent_error_is_tried_again_alone_of_its_graph(bench: Bench) -> N
     assert not bench.cached_failures()
 
 
+@pytest.mark.slow
 def test_compiler_bug_that_stays_is_given_up(bench: Bench) -> None:
     bench.toolchain.rules(fails([BUG], submodel="context_encoding_model", bucket=32))
     error = bench.failed()
@@ -236,6 +240,7 @@ def test_success_without_a_whole_neff_is_no_success(bench: Bench, mode: str) -> 
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_neff_for_another_target_or_lnc_is_refused(bench: Bench) -> None:
     bench.toolchain.rules({"mode": "ok", "target": "trn1", "bucket": 32})
     error = bench.failed()
@@ -263,6 +268,7 @@ def test_killed_compiler_is_tried_alone_then_named(bench: Bench) -> None:
     assert "alone" in done.err
 
 
+@pytest.mark.slow
 def test_killed_worker_is_host_memory_too(bench: Bench) -> None:
     """The kernel takes the largest process, and that may be the one that traces."""
     bench.toolchain.rules({"mode": "kill_parent", "times": 1})
@@ -271,6 +277,7 @@ def test_killed_worker_is_host_memory_too(bench: Bench) -> None:
     assert "memory" in done.err
 
 
+@pytest.mark.slow
 def test_hang_ends_at_the_time_limit(bench: Bench) -> None:
     bench.toolchain.rules({"mode": "hang", "submodel": "token_generation_model"})
     error = bench.failed(NEURONCOMPILE_TIME_LIMIT="4")
@@ -281,6 +288,7 @@ def test_hang_ends_at_the_time_limit(bench: Bench) -> None:
     assert not left.stdout, "a compiler outlived its build"
 
 
+@pytest.mark.slow
 def test_one_in_eight_at_random_ends_well(bench: Bench) -> None:
     """Every eighth call fails; each program is built all the same."""
     bench.toolchain.rules(fails([BUG], every=8))
@@ -295,12 +303,14 @@ def test_one_in_eight_at_random_ends_well(bench: Bench) -> None:
     assert len(bench.toolchain.calls) == 9 + failed
 
 
+@pytest.mark.slow
 def test_full_disk_is_the_stores_error(bench: Bench) -> None:
     bench.toolchain.rules(fails(["OSError: [Errno 28] No space left on device"], bucket=32))
     assert bench.failed()["exit"] == 7
     assert not bench.cached_failures()
 
 
+@pytest.mark.slow
 def test_missing_library_is_the_environments(bench: Bench) -> None:
     line = (
         "neuronx-cc: error while loading shared libraries: libxml2.so.2: cannot open shared object"
@@ -313,6 +323,7 @@ def test_missing_library_is_the_environments(bench: Bench) -> None:
     assert bench.build().code == 0  # nothing was remembered
 
 
+@pytest.mark.slow
 def test_fallback_builds_another_program(bench: Bench) -> None:
     line = "[ERROR] [F137] neuronx-cc was forcibly killed"
     bench.toolchain.rules(fails([line], submodel="token_generation_model"))
@@ -328,6 +339,7 @@ def test_fallback_builds_another_program(bench: Bench) -> None:
     assert flags == {1}
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_graphs(bench: Bench, tmp_path: Path) -> None:
     bench.toolchain.rules(
         {"mode": "ok", "seconds": 60, "submodel": "context_encoding_model", "bucket": 64}
@@ -356,6 +368,7 @@ def test_ctrl_c_keeps_finished_graphs(bench: Bench, tmp_path: Path) -> None:
     assert bench.toolchain.called() == [("context_encoding_model", 64)]
 
 
+@pytest.mark.slow
 def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -> None:
     """kill -9 of the whole command: its worker and compilers go, too."""
     bench.toolchain.rules(
@@ -388,6 +401,7 @@ def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -
 # --- toolchains
 
 
+@pytest.mark.slow
 def test_another_toolchain_than_asked_is_refused(
     bench: Bench, run: Run, llama: Path, tmp_path: Path
 ) -> None:
@@ -404,6 +418,7 @@ def test_another_toolchain_than_asked_is_refused(
     assert "2.24.8799.0+6f62ff7c here" in message
 
 
+@pytest.mark.slow
 def test_an_sdk_names_windows_and_a_compile_needs_versions(
     bench: Bench, run: Run, llama: Path, tmp_path: Path
 ) -> None:
@@ -416,6 +431,7 @@ def test_an_sdk_names_windows_and_a_compile_needs_versions(
     assert "toolchain freeze --python" in done.document["error"]["hint"]
 
 
+@pytest.mark.slow
 def test_interpreters_identity_is_the_toolchain_where_none_is_named(
     bench: Bench, run: Run, llama: Path, tmp_path: Path
 ) -> None:
@@ -457,6 +473,7 @@ def test_shards_are_of_the_model_that_is_asked_for(bench: Bench, tmp_path: Path)
     assert again["result"]["shards_hit"]
 
 
+@pytest.mark.slow
 def test_shards_do_not_depend_on_buckets(bench: Bench) -> None:
     first = bench.build("--shard", "--json").document["result"]
     second = bench.build("--shard", "--json", "--token-generation-buckets=32,64").document["result"]
@@ -464,6 +481,7 @@ def test_shards_do_not_depend_on_buckets(bench: Bench) -> None:
     assert first["shards"] == second["shards"]
 
 
+@pytest.mark.slow
 def test_neffs_in_the_program_are_those_of_the_compiler(bench: Bench) -> None:
     path = Path(bench.build("--json").document["result"]["path"])
     program = json.loads((path / "program.json").read_text())

@@ -6,11 +6,14 @@ given, so a kept file would serve the model it was compiled with to whoever asks
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["without_places"]
+from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS
+
+__all__ = ["for_model", "without_places"]
 
 _PLACES = (
     "_name_or_path",
@@ -39,3 +42,71 @@ def _kept(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+_NUMBERS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+_NOT_THE_MODELS = ("dtype", "_name_or_path", "_commit_hash", "transformers_version", "auto_map")
+
+
+def for_model(
+    constructed: Mapping[str, Any],
+    *,
+    path: str,
+    config: Mapping[str, Any],
+    transformers: str,
+    sharded: bool,
+    quantized: str | None = None,
+    draft: str | None = None,
+) -> str:
+    """The text of `neuron_config.json` for one model, as NxDI writes it.
+
+    Args:
+        constructed: as kept, `without_places`.
+        path: directory of the checkpoint on the host that will serve.
+        config: that model's config.json. Of its fields those count that no program depends on:
+            a fine-tune's own end-of-sequence ids are served, not those of the first one built.
+        transformers: version of the toolchain's.
+        sharded: the directory has `weights/`, which are then loaded.
+        quantized: directory of the quantised checkpoint, where the program has one.
+        draft: directory of the draft's checkpoint, where the program has one.
+    """
+    result = _restored(constructed)
+    _places(result, config, path, transformers)
+    for name in ("text_config", "vision_config"):
+        part, own = result.get(name), config.get(name)
+        if isinstance(part, dict):
+            _places(part, own if isinstance(own, Mapping) else {}, path, transformers)
+            if isinstance(part.get("neuron_config"), dict):
+                _weights(part["neuron_config"], sharded, quantized)
+    _weights(result["neuron_config"], sharded, quantized)
+    speculation = result.get("fused_spec_config")
+    if isinstance(speculation, dict):
+        speculation["draft_model_path"] = draft
+        inner = speculation.get("draft_config")
+        if isinstance(inner, dict):
+            inner |= {"_name_or_path": draft, "transformers_version": transformers}
+            _weights(inner["neuron_config"], sharded, quantized)
+    return json.dumps(result, indent=2, sort_keys=True) + "\n"
+
+
+def _places(part: dict[str, Any], config: Mapping[str, Any], path: str, transformers: str) -> None:
+    own = {
+        name: value
+        for name, value in config.items()
+        if name in MODEL_EXCLUSIONS and name not in _NOT_THE_MODELS
+    }
+    part |= {**own, "_name_or_path": path, "transformers_version": transformers}
+
+
+def _weights(neuron: dict[str, Any], sharded: bool, quantized: str | None) -> None:
+    neuron["save_sharded_checkpoint"] = sharded
+    neuron["skip_sharding"] = False
+    neuron["quantized_checkpoints_path"] = quantized
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _restored(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    return _NUMBERS.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,166 @@
+"""Programs handed to NxD Inference and vLLM: `export --for` and `env --for`.
+
+nxdi          a directory that NxD Inference loads
+vllm:VERSION  below 0.21 the same directory, through NEURON_COMPILED_ARTIFACTS; from 0.21 on
+              the plugin has a compile cache of its own, whose keys only its tracer knows
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, NamedTuple
+
+from neuroncompile.config.serving import serving_of
+from neuroncompile.errors import ConfigError, UsageError
+from neuroncompile.output import Output
+from neuroncompile.pipeline.stores import open_store
+from neuroncompile.settings import Settings
+from neuroncompile.store import Artifact, Store
+
+__all__ = ["Consumer", "check_consumer", "consumer_of", "env_command", "program_of"]
+
+OWN_CACHE = (0, 21)  # vllm-neuron: the first release without NxD Inference
+_NO_CLASS = "vLLM takes classes from NxD Inference's registry alone"
+
+
+class Consumer(NamedTuple):
+    """Who is handed a program: "nxdi" or "vllm", and vLLM's version as typed."""
+
+    name: str
+    version: str = ""
+
+    @property
+    def text(self) -> str:
+        """As typed."""
+        return f"{self.name}:{self.version}" if self.version else self.name
+
+
+def consumer_of(text: str) -> Consumer:
+    """Read `--for`.
+
+    Raises:
+        UsageError: neither nxdi nor vllm:VERSION.
+        ConfigError: a vLLM with a compile cache of its own.
+    """
+    name, colon, version = text.partition(":")
+    numbers = version.split(".")[:2]
+    if name == "nxdi" and not colon:
+        return Consumer("nxdi")
+    if name != "vllm" or len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+        raise UsageError(
+            f"--for {text!r} names nobody",
+            hint="--for nxdi, or vllm with its version: --for vllm:0.11",
+        )
+    if tuple(map(int, numbers)) >= OWN_CACHE:
+        raise ConfigError(
+            f"vllm {version} takes no directory of NxD Inference's: its plugin compiles graphs "
+            "itself and keeps them in $VLLM_CACHE_ROOT/neuron/compile_cache, under keys that only "
+            "its own tracer computes; NEURON_COMPILED_ARTIFACTS is not read",
+            field="--for",
+            value=text,
+            legal=["nxdi", "vllm below 0.21"],
+            hint="compile with the plugin (VLLM_NEURON_CPU_COMPILE=1) and carry its cache, or "
+            "serve this program with vllm below 0.21",
+        )
+    return Consumer("vllm", version)
+
+
+def program_of(text: str, store: Store) -> tuple[Artifact, dict[str, Any]]:
+    """The Neuron program that `text` names, and its spec.
+
+    Raises:
+        ArtifactNotFoundError: none of that name.
+        ConfigError: no program, or one for the cpu target.
+    """
+    artifact = store.find(text)
+    spec = store.spec_of(artifact)
+    if artifact.kind != "compile" or spec["backend"] != "nxdi":
+        what = f"a {artifact.kind}" if artifact.kind != "compile" else "a program for cpu"
+        raise ConfigError(
+            f"{artifact.key[:12]} is {what}; NxD Inference and vLLM load programs for Neuron",
+            field="KEY",
+            value=text,
+            legal="a program built with a Neuron --target",
+            hint="neuroncompile store ls --kind compile",
+        )
+    return artifact, dict(spec)
+
+
+def check_consumer(consumer: Consumer, spec: dict[str, Any], draft: str | None = None) -> None:
+    """Refuse by name what the consumer is known not to take.
+
+    Raises:
+        ConfigError: naming the keyword.
+    """
+    if consumer.name != "vllm":
+        return
+    if "class" in spec["model"]:
+        raise ConfigError(
+            f"this program runs a class of your own; {_NO_CLASS}",
+            field="model.class",
+            value=spec["model"]["class"]["class"],
+            legal="a family of NxD Inference",
+            hint="export it --for nxdi",
+        )
+    serving_of(spec["neuron"], draft=draft)
+
+
+def env_command(
+    key: str,
+    target: str,
+    settings: Settings,
+    output: Output,
+    *,
+    directory: str | None = None,
+    draft: str | None = None,
+    form: str = "shell",
+) -> int:
+    """Run `neuroncompile env`: the variables and options that serve a program."""
+    consumer = consumer_of(target)
+    if form not in ("shell", "docker", "json"):
+        raise UsageError(f"--format {form!r} is none", hint="shell, docker or json")
+    if consumer.name == "nxdi":
+        raise UsageError(
+            "NxD Inference needs no variables: its loader takes the directory",
+            hint="--for vllm:VERSION; or export the program --for nxdi",
+        )
+    artifact, spec = program_of(key, open_store(settings, output))
+    check_consumer(consumer, spec, draft)
+    serving = serving_of(spec["neuron"], draft=draft)
+    tp = spec["neuron"]["tp_degree"]
+    variables = {
+        "NEURON_COMPILED_ARTIFACTS": directory or "DIR",
+        **serving.environment,
+        "NEURON_RT_VISIBLE_CORES": f"0-{tp - 1}" if tp > 1 else "0",
+    }
+    unset = ["DISABLE_NEURON_CUSTOM_SCHEDULER"]
+    if "NEURON_ON_DEVICE_SAMPLING_DISABLED" not in variables:
+        unset.append("NEURON_ON_DEVICE_SAMPLING_DISABLED")
+    if directory is None:
+        output.warn(
+            f"DIR stands for the directory of `neuroncompile export {artifact.key[:12]} DIR "
+            f"--for {consumer.text} --model REF`; name it with --dir"
+        )
+    if form == "json":
+        output.stream(json.dumps({**variables, "VLLM_OPTIONS": list(serving.options)}) + "\n")
+    elif form == "docker":
+        output.stream("".join(f"{name}={value}\n" for name, value in variables.items()))
+    else:
+        output.stream(f"unset {' '.join(unset)}\n")
+        for name, value in variables.items():
+            output.stream(f"export {name}={shlex.quote(value)}\n")
+        words = " ".join(map(shlex.quote, serving.options))
+        output.stream(f"# vllm serve MODEL {words}\n")
+    output.result(
+        {
+            "key": artifact.key,
+            "for": consumer.text,
+            "contract": "A",
+            "environment": variables,
+            "unset": unset,
+            "options": list(serving.options),
+            "override_neuron_config": dict(serving.overrides),
+        }
+    )
+    return 0
