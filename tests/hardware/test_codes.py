@@ -34,7 +34,7 @@ def test_a_code_of_the_compiler(code: str) -> None:
 
 def test_the_table_has_these_and_no_others() -> None:
     assert set(compiler_codes()) == set(CODES)
-    assert len(CODES) == 91 + 3
+    assert len(CODES) == 93 + 3
 
 
 def test_every_row_can_be_read() -> None:
@@ -124,6 +124,10 @@ def test_of_an_unknown_code_its_letters_tell() -> None:
         ("torch._dynamo hit config.recompile_limit (8)", "graph_break"),
         ("2024-05-10 1:2:3.0: 77 INFO ||NEURON_CC_WRAPPER||: Call compiler", "info"),
         ("OSError: [Errno 28] No space left on device: '/tmp/x'", "disk_full"),
+        ("E   is_subset(): incompatible function arguments.", "toolchain_mixed"),
+        ("Command 'x' died with <Signals.SIGKILL: 9>.", "oom_host"),
+        ("Command 'x' died with <Signals.SIGSEGV: 11>.", "compiler_crash"),
+        ("Command 'x' died with <Signals.SIGHUP: 1>.", "interrupted"),
         ("cp: error writing 'x': Disk quota exceeded", "disk_full"),
         ("sh: 1: neuronx-cc: not found", "toolchain_missing"),
         ("RuntimeError: Could not find hlo-opt in ['/usr/bin']", "toolchain_missing"),

@@ -38,9 +38,9 @@ KINDS = {
     "compiler_bug": "internal_compiler_error compiler_crash",
     "intermittent": "",
     "host_memory": "oom_host",
-    "environment": "kernel_artifact_missing nki_version disk_full toolchain_missing cache_poisoned "
-    "cache_io busy driver_missing driver_old neff_version placement version hardware "
-    "hardware_reset timeout transient collectives network",
+    "environment": "kernel_artifact_missing nki_version disk_full toolchain_missing "
+    "toolchain_mixed cache_poisoned cache_io busy driver_missing driver_old neff_version placement "
+    "version hardware hardware_reset timeout transient collectives network",
     "interrupted": "interrupted",
     "unknown": "compile_failed caller runtime unknown stopped bad_output",
 }
@@ -271,7 +271,7 @@ def _spoken(text: Sequence[str]) -> tuple[LogLine, int] | None:
 
 def _outweighs(sign: LogLine, known: tuple[CompilerCode, int] | None) -> bool:
     """Whether the host is at fault, and a code of the compiler's own only how it noticed."""
-    if sign.cls not in ("disk_full", "toolchain_missing"):
+    if sign.cls not in ("disk_full", "toolchain_missing", "toolchain_mixed"):
         return False
     if known is None:
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuroncompile.backends.nxdi.failures import KINDS, bad_output, classify
 from neuroncompile.hardware.codes import compiler_codes, log_lines, runtime_statuses
@@ -13,6 +15,7 @@ from tests.backends.nxdi import logs
 OLD = {"neuronx-cc": "2.24.5133.0+58f8de22"}  # SDK 2.29, with data races
 NEW = {"neuronx-cc": "2.26.6360.0+1a2b3c4d"}  # SDK 2.31, without
 GIB = 1 << 30
+PIECES = [*logs.HBM, *logs.POISONED, *logs.CRASH, logs.F137, logs.LEGALISE, logs.MISSING_KERNEL]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,12 @@ GIB = 1 << 30
         (["KeyboardInterrupt"], "", "interrupted", False),
         (["Subcommand returned with exitcode=70"], "", "unknown", False),
         (["nothing of interest"], "", "unknown", False),
+        ([logs.MATCH_REPLACE, "neuronx-cc failed with 70"], "NCC_IXCG856", "compiler_bug", True),
+        (logs.wrapped(logs.TENSORIZER), "NCC_ITEN404", "compiler_bug", True),
+        (logs.wrapped(logs.LIBXML2), "", "environment", False),
+        ([logs.ISLPY, "neuronx-cc compilation failed with 70"], "", "environment", False),
+        (["Command '['neuronx-cc']' died with <Signals.SIGHUP: 1>."], "", "interrupted", False),
+        (["Command '['neuronx-cc']' died with <Signals.SIGKILL: 9>."], "", "host_memory", False),
         ([], "", "unknown", False),
         (["nrt_load failed: status=4 message=Allocation"], "NRT_RESOURCE", "config", False),
         (["it says NRT_EXEC_NC_BUSY here"], "NRT_EXEC_NC_BUSY", "environment", False),
@@ -277,6 +286,15 @@ def test_one_fault_or_two() -> None:
     assert not first.same_as(classify([logs.INSTRUCTIONS]))
     assert classify(["Killed"]).same_as(classify(["MemoryError"]))
     assert not classify(["Killed"]).same_as(classify(logs.wrapped(logs.F137)))
+
+
+@given(st.lists(st.one_of(st.text(max_size=60), st.sampled_from(PIECES)), max_size=8))
+def test_whatever_is_printed_there_is_an_answer(lines: list[str]) -> None:
+    found = classify(lines, exit_code=70, toolchain=OLD)
+    assert found.kind in KINDS
+    assert found.meaning
+    assert found.deterministic <= (found.kind in ("config", "compiler_bug"))
+    assert found == classify([*lines, "", "  "], exit_code=70, toolchain=OLD)
 
 
 def test_every_class_of_the_table_has_a_kind() -> None:
