@@ -38,6 +38,14 @@ LARGEST = 64 << 20  # bytes of one file
 LARGEST_IN_ALL = 256 << 20
 LONGEST_NAME = 100  # of a ustar header
 
+_PACKED = (
+    b"\x1f\x8b",
+    b"PK\x03\x04",
+    b"\x28\xb5\x2f\xfd",
+    b"\xfd7zXZ",
+    b"BZh",
+    b"\x04\x22\x4d\x18",
+)
 _BINARY = (".hlo", ".pb", ".hlo_module.pb", ".klir")
 _TEXT = (".txt", ".json", ".log", ".mlir", ".stablehlo")
 _KERNEL_PLACE = re.compile(r"/([0-9a-f]{16})/([\w.+-]+)$")
@@ -105,6 +113,7 @@ class _Collected:
         self.files: dict[str, bytes] = {}
         self.left_out: dict[str, str] = {}
         self.kernels: dict[str, None] = {}
+        self._taken: set[str] = set()
 
     def text(self, name: str, text: str) -> None:
         self.files[name] = self.redactor.text(text).encode()
@@ -119,26 +128,31 @@ class _Collected:
 
     def take_kernels(self) -> None:
         for named in self.kernels:
-            place = _KERNEL_PLACE.search(named)
-            found = Path(named)
+            found = next((name for name in (named, named[:-1]) if _is_plain(Path(name))), None)
+            place = _KERNEL_PLACE.search(found or named)
             if place is None:  # a log could name any file of this host
                 self._leave(named, "not in a kernel's directory")
-            elif found.is_symlink() or not found.is_file():
+            elif found is None:
                 self._leave(named, "not on this host")
-            else:
-                self._file(f"kernels/{place[1]}/{place[2]}", found, binary=True)
+            elif found not in self._taken:
+                self._taken.add(found)
+                self._file(f"kernels/{place[1]}/{place[2]}", Path(found), binary=True)
 
     def _file(self, name: str, path: Path, *, binary: bool) -> None:
         name = self._name(name)
         try:
-            if path.stat().st_size > LARGEST:
+            if path.stat().st_size <= LARGEST:
+                data = path.read_bytes()
+            elif binary:
                 return self._leave(name, f"larger than {LARGEST >> 20} MiB")
-            data = path.read_bytes()
+            else:
+                data = "\n".join(_tail(path)).encode()
+                self._leave(name, f"only its last {LOG_LINES} lines are in")
         except OSError as error:
             return self._leave(name, error.strerror or type(error).__name__)
         if sum(map(len, self.files.values())) + len(data) > LARGEST_IN_ALL:
             return self._leave(name, f"the bundle would be larger than {LARGEST_IN_ALL >> 20} MiB")
-        if data[:2] == b"\x1f\x8b" or data[:4] in (b"PK\x03\x04", b"\x28\xb5\x2f\xfd"):
+        if data.startswith(_PACKED):
             return self._leave(name, "compressed, so that nobody can see what is in it")
         if binary and b"\0" in data:
             if path.suffix in _BINARY:
@@ -194,8 +208,12 @@ def _regular_files(work: Path) -> Iterator[Path]:
         names.sort()
         for file in files:
             path = Path(directory, file)
-            if path.is_file() and not path.is_symlink():
+            if _is_plain(path):
                 yield path
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _tail(log: Path | None) -> list[str]:

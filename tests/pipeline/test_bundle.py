@@ -275,6 +275,27 @@ def test_large_files_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert set(made.left_out) == {"graphs/a.hlo", "graphs/d.hlo"}
 
 
+def test_of_a_large_text_the_end_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_module, "LARGEST", 100)
+    monkeypatch.setattr(bundle_module, "LOG_LINES", 2)
+    lines = [f"line {n}" for n in range(50)]
+    made = bundled(tmp_path, {"l.txt": "\n".join(lines).encode()}, redactor=Redactor())
+    assert contents(made.path)["graphs/l.txt"] == b"line 48\nline 49"
+    assert made.left_out == {"graphs/l.txt": "only its last 2 lines are in"}
+
+
+def test_a_kernel_that_only_an_hlo_names(tmp_path: Path) -> None:
+    kernel = tmp_path / "k" / "0123456789abcdef" / "attention"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_bytes(b"kernel\0")
+    link = kernel.with_name("link")
+    link.symlink_to(kernel)
+    hlo = b"\0\x12\x40" + str(kernel).encode() + b"J\x04" + str(link).encode() + b"\x1a\0"
+    made = bundled(tmp_path, {"graph.hlo": hlo}, redactor=Redactor())
+    assert contents(made.path)["kernels/0123456789abcdef/attention"] == b"kernel\0"
+    assert list(made.left_out.values()) == ["not on this host"]
+
+
 def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     log.write_bytes(b"\xff first\n" + b"".join(b"line %d\n" % n for n in range(5000)))

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neuroncompile.backends.nxdi.figures import figures, in_words
+from neuroncompile.backends.nxdi.figures import compiler_memory, figures, in_words
 from neuroncompile.backends.nxdi.places import kernel_files, place
 from neuroncompile.hardware.codes import (
     CompilerCode,
@@ -48,7 +48,6 @@ KINDS = {
 
 _KIND_OF = {cls: kind for kind, classes in KINDS.items() for cls in classes.split()}
 _HARMLESS = ("ok", "cache_hit", "info")
-_MEASURED = ("oom_device", "instruction_limit")
 _RACES_GONE = (2, 26)  # neuronx-cc of SDK 2.31
 
 _CODE = re.compile(r"\[?\bNCC_([A-Z]{3,5}\d{3})\]")
@@ -160,13 +159,18 @@ def classify(
     versions = dict(toolchain or {})
     found, at = _cause(text, exit_code, killed_for_memory, over, interrupted, versions)
     line = text[at].strip()[:2000] if at is not None else ""
+    numbers: dict[str, int] = {}
+    if at is not None and found.cls in ("oom_device", "instruction_limit"):
+        numbers = figures(text[at : at + 8])
+    elif found.cls in ("oom_host", "compiler_crash"):
+        numbers = compiler_memory(text)
     entries = tuple(dict.fromkeys(m[1] for m in map(_POISONED.search, text) if m))
     return replace(
         found,
         line=line or next((t.strip() for t in reversed(text) if t.strip()), "")[:2000],
         target=target,
         versions=versions,
-        figures=figures(text[at : at + 8]) if at is not None and found.cls in _MEASURED else {},
+        figures=numbers,
         entries=entries if found.cls == "cache_poisoned" else (),
         kernels=kernel_files(text),
         **place(text, at, graph),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroncompile.backends.nxdi.failures import KINDS, bad_output, classify
+from neuroncompile.backends.nxdi.places import kernel_files
 from neuroncompile.hardware.codes import compiler_codes, log_lines, runtime_statuses
 from tests.backends.nxdi import logs
 
@@ -207,6 +208,14 @@ def test_figures_of_instructions() -> None:
     assert classify([logs.F137, logs.INSTRUCTIONS.replace("[NCC_EBVF030]", "")]).figures == {}
 
 
+def test_figures_of_host_memory() -> None:
+    said = "Current memory usage for neuronxcc is {} Kilobytes."
+    found = classify([said.format(37748736), *logs.wrapped(logs.F137), said.format(1578528)])
+    assert found.figures == {"compiler_memory": 36 * GIB}
+    assert found.reason.endswith("(the compiler held 36.0 GiB) [F137]")
+    assert classify([said.format(1578528), *logs.HBM]).figures["peak_hbm"] == round(28.44 * GIB)
+
+
 def test_a_remembered_failure_of_the_vendors_cache() -> None:
     found = classify(logs.POISONED, toolchain=OLD)
     assert found.cls == "cache_poisoned"
@@ -264,6 +273,8 @@ def test_kernels_that_the_log_names() -> None:
     assert classify([logs.MISSING_KERNEL]).kernels == (path,)
     other = "reads /t/0123456789abcdef/attention.klir and /t/0123456789abcdef/attention.klir"
     assert classify([other]).kernels == ("/t/0123456789abcdef/attention.klir",)
+    binary = "/x\0\x12\x30/t/0123456789abcdef/attention\x1a"
+    assert kernel_files([binary]) == ("/t/0123456789abcdef/attention",)
 
 
 def test_colours_and_odd_bytes_do_no_harm() -> None:
