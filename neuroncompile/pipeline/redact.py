@@ -158,7 +158,8 @@ def _spellings(secret: str) -> set[str]:
         text = base64.b64encode(bytes(shift) + data).decode()
         whole = text[(0, 2, 3)[shift] : (shift + len(data)) * 8 // 6]
         encoded |= {whole, whole.translate(str.maketrans("+/", "-_"))}
-    spelt = {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+    quoted = (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
+    spelt = {secret, *(text[1:-1] for text in quoted)}
     return spelt | {quote(secret, safe=""), quote_plus(secret)} | encoded
 
 

@@ -91,6 +91,13 @@ def test_of_an_unknown_code_its_letters_tell() -> None:
     assert (bare.code, bare.cls) == ("DVR002", "internal_compiler_error")
 
 
+def test_what_the_compiler_calls_an_unknown_code_says_more_than_its_letters() -> None:
+    assert compiler_code("NCC_PYP001").cls == "internal_compiler_error"
+    assert compiler_code("NCC_PYP001", internal=False).cls == "rejected"
+    assert compiler_code("NCC_EXYZ123", internal=True).cls == "internal_compiler_error"
+    assert compiler_code("NCC_EOOM001", internal=True).cls == "oom_device"
+
+
 @pytest.mark.parametrize(
     ("line", "cls"),
     [

@@ -111,7 +111,8 @@ def test_the_values_of_variables_that_say_so() -> None:
 @pytest.mark.parametrize("secret", ['p"a\\ss wörd', "a+b/c=d&e?f", "simple-secret-42"])
 def test_in_every_spelling(secret: str) -> None:
     redactor = Redactor(secrets=[secret])
-    forms = [secret, json.dumps(secret), repr(secret), quote(secret, safe="")]
+    plain = json.dumps(secret, ensure_ascii=False)
+    forms = [secret, json.dumps(secret), plain, repr(secret), quote(secret, safe="")]
     for form in forms:
         assert redactor.text(f"x {form} y") in (
             f"x {REDACTED} y",

@@ -51,7 +51,8 @@ _HARMLESS = ("ok", "cache_hit", "info")
 _RACES_GONE = (2, 26)  # neuronx-cc of SDK 2.31
 
 _CODE = re.compile(r"\[?\bNCC_([A-Z]{3,5}\d{3})\]")
-_LEGACY = re.compile(r"(?:^|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\]\s")
+_LEGACY = re.compile(r"(?:^\s*|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\]\s")
+_CALLED = re.compile(r"\[(INTERNAL_)?ERROR\] \[?$")
 _FATAL = re.compile(r"\[F(1\d\d)\]")
 _STATUS = re.compile(r"\b(NRT_[A-Z_]{4,})\b|\bstatus=(\d+)\s+message=")
 _WARNING = re.compile(r"\[WARNING\]|\bWARNING\b|^W\d{4} ")
@@ -252,9 +253,10 @@ def _coded(text: Sequence[str]) -> tuple[CompilerCode, int] | None:
         for at, line in enumerate(text):
             match = pattern.search(line)
             if match and not quiet.search(line[: match.start() + 1]):
-                bare = match[1]
-                known = compiler_code(f"NCC_{bare}" if pattern is _CODE else bare)
-                return known, at
+                code = f"NCC_{match[1]}" if pattern is _CODE else match[1]
+                called = _CALLED.search(line[: match.start() + 1])
+                internal = None if called is None else bool(called[1])
+                return compiler_code(code, internal=internal), at
     return None
 
 
