@@ -68,18 +68,20 @@ class LogLine(NamedTuple):
     fallbacks: tuple[str, ...] = ()
 
 
-def compiler_code(code: str) -> CompilerCode:
+def compiler_code(code: str, *, internal: bool | None = None) -> CompilerCode:
     """What a code means; of one that the table lacks, what its letters tell.
 
     Args:
         code: as printed, with or without NCC_.
+        internal: whether the compiler calls it INTERNAL_ERROR or ERROR, which says more than
+            the letters of a code that the table lacks; None when it says neither.
     """
     table = compiler_codes()
     bare = code.removeprefix("NCC_")
     for name in (code, bare, f"NCC_{bare}", f"NCC_I{bare}", f"NCC_E{bare}"):
         if name in table:
             return table[name]
-    if bare.startswith("E"):
+    if not (bare[0] != "E" if internal is None else internal):
         return CompilerCode(
             code,
             "rejected",

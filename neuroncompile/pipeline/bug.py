@@ -1,14 +1,13 @@
 """A report file for an error nobody expected.
 
 The terminal gets one line and the file's path; the file gets the traceback and the versions,
-without argv, environment values or anything else that may hold a token.
+without argv, environment values or anything else that may hold a token or a name.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import tempfile
 import time
@@ -17,11 +16,9 @@ from pathlib import Path
 
 from neuroncompile import __version__
 from neuroncompile.errors import NeuronCompileError
+from neuroncompile.pipeline.redact import Redactor
 
 __all__ = ["report"]
-
-_SECRET = re.compile(r"\bhf_[A-Za-z0-9]{8,}\b|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?<=://)[^/\s@]+(?=@)")
-_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def report(error: Exception, command: str) -> NeuronCompileError:
@@ -35,20 +32,14 @@ def report(error: Exception, command: str) -> NeuronCompileError:
             "".join(traceback.format_exception(error)),
         ]
     )
-    path = _write(_redacted(text))
-    summary = _redacted(f"{type(error).__name__}: {error}".split("\n", 1)[0])
+    redactor = Redactor.here()
+    path = _write(redactor.text(text))
+    summary = redactor.text(f"{type(error).__name__}: {error}".split("\n", 1)[0])
     return NeuronCompileError(
         f"this is a bug in neuroncompile: {summary}",
         hint=f"please report it with {path}" if path else "run again with a writable TMPDIR",
         details={"report": str(path) if path else None},
     )
-
-
-def _redacted(text: str) -> str:
-    for name in _VARIABLES:
-        if os.environ.get(name):
-            text = text.replace(os.environ[name], "[redacted]")
-    return _SECRET.sub("[redacted]", text)
 
 
 def _write(text: str) -> Path | None:

@@ -104,6 +104,8 @@ CODES = {
     "NCC_CFG015": f"{INTERNAL} stack nested | 2.29",
     "NCC_IINL902": "internal_compiler_error same now | --reproduce int32",
     "NCC_IBCG902": "internal_compiler_error no narrowed | float32",
+    "NCC_IXCG856": f"{INTERNAL} eight Qwen inf2 | tensor-parallel-size host",
+    "NCC_ITEN404": f"{INTERNAL} intrinsic rotary | toolchain",
     "F137": "oom_host yes killed memory | --jobs -O1",
     "F134": "compiler_crash once_changed aborted | --reduce",
     "F139": "compiler_crash once_changed segmentation | --reduce",

@@ -34,7 +34,7 @@ def test_a_code_of_the_compiler(code: str) -> None:
 
 def test_the_table_has_these_and_no_others() -> None:
     assert set(compiler_codes()) == set(CODES)
-    assert len(CODES) == 91 + 3
+    assert len(CODES) == 93 + 3
 
 
 def test_every_row_can_be_read() -> None:
@@ -91,6 +91,13 @@ def test_of_an_unknown_code_its_letters_tell() -> None:
     assert (bare.code, bare.cls) == ("DVR002", "internal_compiler_error")
 
 
+def test_what_the_compiler_calls_an_unknown_code_says_more_than_its_letters() -> None:
+    assert compiler_code("NCC_PYP001").cls == "internal_compiler_error"
+    assert compiler_code("NCC_PYP001", internal=False).cls == "rejected"
+    assert compiler_code("NCC_EXYZ123", internal=True).cls == "internal_compiler_error"
+    assert compiler_code("NCC_EOOM001", internal=True).cls == "oom_device"
+
+
 @pytest.mark.parametrize(
     ("line", "cls"),
     [
@@ -124,6 +131,10 @@ def test_of_an_unknown_code_its_letters_tell() -> None:
         ("torch._dynamo hit config.recompile_limit (8)", "graph_break"),
         ("2024-05-10 1:2:3.0: 77 INFO ||NEURON_CC_WRAPPER||: Call compiler", "info"),
         ("OSError: [Errno 28] No space left on device: '/tmp/x'", "disk_full"),
+        ("E   is_subset(): incompatible function arguments.", "toolchain_mixed"),
+        ("Command 'x' died with <Signals.SIGKILL: 9>.", "oom_host"),
+        ("Command 'x' died with <Signals.SIGSEGV: 11>.", "compiler_crash"),
+        ("Command 'x' died with <Signals.SIGHUP: 1>.", "interrupted"),
         ("cp: error writing 'x': Disk quota exceeded", "disk_full"),
         ("sh: 1: neuronx-cc: not found", "toolchain_missing"),
         ("RuntimeError: Could not find hlo-opt in ['/usr/bin']", "toolchain_missing"),

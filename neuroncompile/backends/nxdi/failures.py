@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neuroncompile.backends.nxdi.figures import figures, in_words
+from neuroncompile.backends.nxdi.figures import compiler_memory, figures, in_words
 from neuroncompile.backends.nxdi.places import kernel_files, place
 from neuroncompile.hardware.codes import (
     CompilerCode,
@@ -38,9 +38,9 @@ KINDS = {
     "compiler_bug": "internal_compiler_error compiler_crash",
     "intermittent": "",
     "host_memory": "oom_host",
-    "environment": "kernel_artifact_missing nki_version disk_full toolchain_missing cache_poisoned "
-    "cache_io busy driver_missing driver_old neff_version placement version hardware "
-    "hardware_reset timeout transient collectives network",
+    "environment": "kernel_artifact_missing nki_version disk_full toolchain_missing "
+    "toolchain_mixed cache_poisoned cache_io busy driver_missing driver_old neff_version placement "
+    "version hardware hardware_reset timeout transient collectives network",
     "interrupted": "interrupted",
     "unknown": "compile_failed caller runtime unknown stopped bad_output",
 }
@@ -48,11 +48,11 @@ KINDS = {
 
 _KIND_OF = {cls: kind for kind, classes in KINDS.items() for cls in classes.split()}
 _HARMLESS = ("ok", "cache_hit", "info")
-_MEASURED = ("oom_device", "instruction_limit")
 _RACES_GONE = (2, 26)  # neuronx-cc of SDK 2.31
 
 _CODE = re.compile(r"\[?\bNCC_([A-Z]{3,5}\d{3})\]")
-_LEGACY = re.compile(r"(?:^|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\]\s")
+_LEGACY = re.compile(r"(?:^\s*|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\]\s")
+_CALLED = re.compile(r"\[(INTERNAL_)?ERROR\] \[?$")
 _FATAL = re.compile(r"\[F(1\d\d)\]")
 _STATUS = re.compile(r"\b(NRT_[A-Z_]{4,})\b|\bstatus=(\d+)\s+message=")
 _WARNING = re.compile(r"\[WARNING\]|\bWARNING\b|^W\d{4} ")
@@ -160,13 +160,18 @@ def classify(
     versions = dict(toolchain or {})
     found, at = _cause(text, exit_code, killed_for_memory, over, interrupted, versions)
     line = text[at].strip()[:2000] if at is not None else ""
+    numbers: dict[str, int] = {}
+    if at is not None and found.cls in ("oom_device", "instruction_limit"):
+        numbers = figures(text[at : at + 8])
+    elif found.cls in ("oom_host", "compiler_crash"):
+        numbers = compiler_memory(text)
     entries = tuple(dict.fromkeys(m[1] for m in map(_POISONED.search, text) if m))
     return replace(
         found,
         line=line or next((t.strip() for t in reversed(text) if t.strip()), "")[:2000],
         target=target,
         versions=versions,
-        figures=figures(text[at : at + 8]) if at is not None and found.cls in _MEASURED else {},
+        figures=numbers,
         entries=entries if found.cls == "cache_poisoned" else (),
         kernels=kernel_files(text),
         **place(text, at, graph),
@@ -248,9 +253,10 @@ def _coded(text: Sequence[str]) -> tuple[CompilerCode, int] | None:
         for at, line in enumerate(text):
             match = pattern.search(line)
             if match and not quiet.search(line[: match.start() + 1]):
-                bare = match[1]
-                known = compiler_code(f"NCC_{bare}" if pattern is _CODE else bare)
-                return known, at
+                code = f"NCC_{match[1]}" if pattern is _CODE else match[1]
+                called = _CALLED.search(line[: match.start() + 1])
+                internal = None if called is None else bool(called[1])
+                return compiler_code(code, internal=internal), at
     return None
 
 
@@ -271,7 +277,7 @@ def _spoken(text: Sequence[str]) -> tuple[LogLine, int] | None:
 
 def _outweighs(sign: LogLine, known: tuple[CompilerCode, int] | None) -> bool:
     """Whether the host is at fault, and a code of the compiler's own only how it noticed."""
-    if sign.cls not in ("disk_full", "toolchain_missing"):
+    if sign.cls not in ("disk_full", "toolchain_missing", "toolchain_mixed"):
         return False
     if known is None:
         return True

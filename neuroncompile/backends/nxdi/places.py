@@ -14,7 +14,7 @@ __all__ = ["kernel_files", "place"]
 
 _PLACE = re.compile(r"(?:(text_model|vision_model)/)?([\w.-]+)/_tp\d+_bk(\d+)\b")
 _BUCKET = re.compile(r"Compilation failed for (\w+) bucket (\d+)")  # NxD's model_builder.py
-_KERNEL = re.compile(r"Kernel file '([^']+)'|(/[^\s'\"]+/[0-9a-f]{16}/[\w.+-]+)")
+_KERNEL = re.compile(r"Kernel file '([^']+)'|(/[!#-&(-~]{1,400}?/[0-9a-f]{16}/[A-Za-z0-9_.+-]+)")
 
 
 def place(text: Sequence[str], at: int | None, graph: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -39,6 +39,9 @@ def place(text: Sequence[str], at: int | None, graph: Mapping[str, Any] | None) 
 
 
 def kernel_files(lines: Iterable[str]) -> tuple[str, ...]:
-    """Files of kernels that a log names: `…/<16 hex digits>/<file>`, as a graph refers to them."""
+    """Files of kernels that a log or an HLO names, as `/…/<16 hex digits>/<file>`.
+
+    In an HLO a name may have a letter too many, which belongs to what follows it.
+    """
     found = (match[1] or match[2] for line in lines for match in _KERNEL.finditer(line))
     return tuple(dict.fromkeys(found))

@@ -26,13 +26,14 @@ from neuroncompile.errors import (
 )
 
 __all__ = ["Action", "Attempt", "Fallback", "decide", "offers", "to_error"]
+__all__ += ["with_batch", "with_buckets"]
 
 MOST_ATTEMPTS = 5
 """Compiles of one graph, whatever comes: failures of several kinds could else take turns."""
 
 LAST_LINES = 12
 
-RUNTIME = (
+RUNTIME: tuple[str, ...] = (
     *("busy", "placement", "driver_missing", "driver_old", "neff_version", "version"),
     *("hardware", "hardware_reset", "collectives", "network", "timeout"),
     *("numerical", "model", "model_oob", "caller", "runtime"),
@@ -181,27 +182,39 @@ def _bucket(failure: Failure, neuron: Mapping[str, Any]) -> Fallback | None:
     *rest, largest = sorted(buckets)
     if failure.bucket not in (None, largest):
         return None
-    changes: dict[str, Any] = {name: rest}
-    if encodes:
-        changes["max_context_length"] = rest[-1]
-    else:
-        changes["seq_len"] = rest[-1]
-        prompts = neuron.get("context_encoding_buckets") or ()
-        if prompts and max(prompts) > rest[-1]:
-            shorter = [bucket for bucket in prompts if bucket < rest[-1]]
-            changes["context_encoding_buckets"] = [*shorter, rest[-1]]
-            changes["max_context_length"] = rest[-1]
+    changes = with_buckets(neuron, name, rest)
     what = "prompts" if encodes else "sequences"
     return Fallback("bucket", f"{what} of at most {rest[-1]} tokens", None, changes)
 
 
-def _batch(neuron: Mapping[str, Any]) -> Fallback | None:
-    batch = neuron.get("batch_size") or 1
-    if batch < 2:
-        return None
+def with_buckets(neuron: Mapping[str, Any], name: str, buckets: Sequence[int]) -> dict[str, Any]:
+    """The keywords to change for other buckets: with the largest one goes the length it serves.
+
+    Args:
+        name: "context_encoding_buckets" or "token_generation_buckets".
+        buckets: ascending, at least one.
+    """
+    if name == "context_encoding_buckets":
+        return {name: list(buckets), "max_context_length": buckets[-1]}
+    changes: dict[str, Any] = {name: list(buckets), "seq_len": buckets[-1]}
+    prompts = neuron.get("context_encoding_buckets") or ()
+    if prompts and max(prompts) > buckets[-1]:
+        shorter = [bucket for bucket in prompts if bucket < buckets[-1]]
+        changes |= with_buckets({}, "context_encoding_buckets", [*shorter, buckets[-1]])
+    return changes
+
+
+def with_batch(neuron: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """The keywords to change for another batch size; one of its own for a submodel stays."""
     names = ("batch_size", "max_batch_size", "tkg_batch_size", "ctx_batch_size")
-    changes = {name: batch // 2 for name in names if neuron.get(name) == batch}
-    return Fallback("batch", f"a batch size of {batch // 2}", None, changes)
+    return {name: batch for name in names if neuron.get(name) == neuron.get("batch_size")}
+
+
+def _batch(neuron: Mapping[str, Any]) -> Fallback | None:
+    batch = (neuron.get("batch_size") or 1) // 2
+    if batch < 1:
+        return None
+    return Fallback("batch", f"a batch size of {batch}", None, with_batch(neuron, batch))
 
 
 # ---- the error
@@ -269,7 +282,8 @@ def _details(
         "kind": failure.kind,
         "graph": failure.graph or None,
         "submodel": failure.submodel or None,
-        "bucket": failure.bucket if failure.bucket is not None else failure.index,
+        "index": failure.index,
+        "bucket": failure.bucket,
         "batch": failure.batch,
         "target": failure.target or None,
         "versions": dict(failure.versions),

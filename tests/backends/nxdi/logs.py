@@ -87,3 +87,17 @@ BANNER = [
     "***************************************************************",
     "Error message:  Internal Tensorizer Error",
 ]
+
+MATCH_REPLACE = (
+    "[INTERNAL_ERROR] [NCC_IXCG856] MATCH_REPLACE8 Instruction expects at least 8 input elements "
+    "per partition"
+)
+TENSORIZER = f"[TEN404] Internal tensorizer error: InferIntrinsicOnCC - {TICKET}"
+LIBXML2 = (
+    "/usr/local/lib/python3.10/dist-packages/neuronxcc/starfish/bin/walrus_driver: error while "
+    "loading shared libraries: libxml2.so.2: cannot open shared object file: No such file or "
+    "directory"
+)
+ISLPY = (
+    "[INTERNAL_ERROR] [NCC_ISMP902] Simplifier error: is_subset(): incompatible function arguments"
+)

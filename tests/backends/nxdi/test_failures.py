@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuroncompile.backends.nxdi.failures import KINDS, bad_output, classify
+from neuroncompile.backends.nxdi.places import kernel_files
 from neuroncompile.hardware.codes import compiler_codes, log_lines, runtime_statuses
 from tests.backends.nxdi import logs
 
 OLD = {"neuronx-cc": "2.24.5133.0+58f8de22"}  # SDK 2.29, with data races
 NEW = {"neuronx-cc": "2.26.6360.0+1a2b3c4d"}  # SDK 2.31, without
 GIB = 1 << 30
+PIECES = [*logs.HBM, *logs.POISONED, *logs.CRASH, logs.F137, logs.LEGALISE, logs.MISSING_KERNEL]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,10 @@ GIB = 1 << 30
         (["[ERROR] [NCC_EVRF065] NKI kernel 'k' was traced"], "NCC_EVRF065", "environment", False),
         (["[ERROR] [NCC_EXYZ001] something of tomorrow"], "NCC_EXYZ001", "config", True),
         (["[INTERNAL_ERROR] [NCC_IXYZ901] tomorrow"], "NCC_IXYZ901", "compiler_bug", True),
+        (["[ERROR] [NCC_PYP031] cannot lower this"], "NCC_PYP031", "config", True),
+        (["[INTERNAL_ERROR] [NCC_PYP031] lowering"], "NCC_PYP031", "compiler_bug", True),
+        (["NCC_PYP031] cut off at the front"], "NCC_PYP031", "compiler_bug", True),
+        (["   [XCG815]  Estimated peak HBM usage"], "XCG815", "config", True),
         (logs.wrapped("[DVR002]  Internal failure"), "DVR002", "compiler_bug", True),
         (["NCC_EOOM002] Maximum peak HBM usage of 2.00GB"], "NCC_EOOM002", "config", True),
         (logs.wrapped(logs.F137), "F137", "host_memory", False),
@@ -47,6 +55,12 @@ GIB = 1 << 30
         (["KeyboardInterrupt"], "", "interrupted", False),
         (["Subcommand returned with exitcode=70"], "", "unknown", False),
         (["nothing of interest"], "", "unknown", False),
+        ([logs.MATCH_REPLACE, "neuronx-cc failed with 70"], "NCC_IXCG856", "compiler_bug", True),
+        (logs.wrapped(logs.TENSORIZER), "NCC_ITEN404", "compiler_bug", True),
+        (logs.wrapped(logs.LIBXML2), "", "environment", False),
+        ([logs.ISLPY, "neuronx-cc compilation failed with 70"], "", "environment", False),
+        (["Command '['neuronx-cc']' died with <Signals.SIGHUP: 1>."], "", "interrupted", False),
+        (["Command '['neuronx-cc']' died with <Signals.SIGKILL: 9>."], "", "host_memory", False),
         ([], "", "unknown", False),
         (["nrt_load failed: status=4 message=Allocation"], "NRT_RESOURCE", "config", False),
         (["it says NRT_EXEC_NC_BUSY here"], "NRT_EXEC_NC_BUSY", "environment", False),
@@ -198,6 +212,14 @@ def test_figures_of_instructions() -> None:
     assert classify([logs.F137, logs.INSTRUCTIONS.replace("[NCC_EBVF030]", "")]).figures == {}
 
 
+def test_figures_of_host_memory() -> None:
+    said = "Current memory usage for neuronxcc is {} Kilobytes."
+    found = classify([said.format(37748736), *logs.wrapped(logs.F137), said.format(1578528)])
+    assert found.figures == {"compiler_memory": 36 * GIB}
+    assert found.reason.endswith("(the compiler held 36.0 GiB) [F137]")
+    assert classify([said.format(1578528), *logs.HBM]).figures["peak_hbm"] == round(28.44 * GIB)
+
+
 def test_a_remembered_failure_of_the_vendors_cache() -> None:
     found = classify(logs.POISONED, toolchain=OLD)
     assert found.cls == "cache_poisoned"
@@ -255,6 +277,8 @@ def test_kernels_that_the_log_names() -> None:
     assert classify([logs.MISSING_KERNEL]).kernels == (path,)
     other = "reads /t/0123456789abcdef/attention.klir and /t/0123456789abcdef/attention.klir"
     assert classify([other]).kernels == ("/t/0123456789abcdef/attention.klir",)
+    binary = "/x\0\x12\x30/t/0123456789abcdef/attention\x1a"
+    assert kernel_files([binary]) == ("/t/0123456789abcdef/attention",)
 
 
 def test_colours_and_odd_bytes_do_no_harm() -> None:
@@ -277,6 +301,15 @@ def test_one_fault_or_two() -> None:
     assert not first.same_as(classify([logs.INSTRUCTIONS]))
     assert classify(["Killed"]).same_as(classify(["MemoryError"]))
     assert not classify(["Killed"]).same_as(classify(logs.wrapped(logs.F137)))
+
+
+@given(st.lists(st.one_of(st.text(max_size=60), st.sampled_from(PIECES)), max_size=8))
+def test_whatever_is_printed_there_is_an_answer(lines: list[str]) -> None:
+    found = classify(lines, exit_code=70, toolchain=OLD)
+    assert found.kind in KINDS
+    assert found.meaning
+    assert found.deterministic <= (found.kind in ("config", "compiler_bug"))
+    assert found == classify([*lines, "", "  "], exit_code=70, toolchain=OLD)
 
 
 def test_every_class_of_the_table_has_a_kind() -> None:

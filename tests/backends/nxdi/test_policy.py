@@ -267,6 +267,7 @@ def test_what_an_error_tells() -> None:
         "kind": "config",
         "graph": "context_encoding_model b1 2048",
         "submodel": "context_encoding_model",
+        "index": 2,
         "bucket": 2048,
         "batch": 1,
         "target": "trn2",
