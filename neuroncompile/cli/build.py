@@ -72,6 +72,18 @@ def build(
             help="When the compiler fails, build with a documented way around (Neuron).",
         ),
     ] = False,
+    reproduce: Annotated[
+        int | None,
+        typer.Option(
+            "--reproduce",
+            metavar="N",
+            help="Compile N times from nothing; say how often it fails (Neuron).",
+        ),
+    ] = None,
+    reduce: Annotated[
+        bool,
+        typer.Option("--reduce", help="Shrink a config that fails, while it fails so (Neuron)."),
+    ] = False,
     shard: Annotated[
         bool,
         typer.Option("--shard", help="Cut the weights into ranks as well and keep them (Neuron)."),
@@ -102,4 +114,6 @@ def build(
         require_cached=require_cached,
         push=push,
         shard=shard,
+        reproduce=reproduce,
+        reduce=reduce,
     )

@@ -33,9 +33,12 @@ def build_command(
     require_cached: bool = False,
     push: bool = False,
     shard: bool = False,
+    reproduce: int | None = None,
+    reduce: bool = False,
 ) -> int:
     """Run `neuroncompile build` and return its exit code."""
-    for option, given in (("--push", push), ("--shard", shard)):
+    tried = (("--reproduce", reproduce is not None), ("--reduce", reduce))
+    for option, given in (("--push", push), ("--shard", shard), *tried):
         if given and (dry_run or check):
             raise UsageError(
                 f"{option} excludes --dry-run and --check", hint="leave one of them out"
@@ -45,6 +48,13 @@ def build_command(
         for warning in plan.warnings:
             output.warn(warning)
         return _dry_run(plan, settings, output) if dry_run else _check(plan, settings, output)
+    if reproduce is not None or reduce:
+        from neuroncompile.pipeline.trial import reduce_command, reproduce_command
+
+        plan = make_plan(request, settings, progress=Transfer(output))
+        if reproduce is not None:
+            return reproduce_command(plan, reproduce, settings, output)
+        return reduce_command(plan, settings, output)
     with closing(Tiers(settings, output, push=push)) as tiers:
         built, pushed = provide(
             request, settings, output, tiers, require_cached=require_cached, push=push

@@ -6,46 +6,36 @@ finds, and the program is published when all of it has been checked.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.backends.nxdi.backend import NxdiBackend
 from neuroncompile.backends.nxdi.compile import Compiled, Order, compile_program, graph_name
-from neuroncompile.backends.nxdi.failures import Failure, bad_output, classify
+from neuroncompile.backends.nxdi.failures import Failure
 from neuroncompile.backends.nxdi.policy import Action, Attempt, Fallback, decide, offers, to_error
-from neuroncompile.backends.nxdi.process import (
-    Limits,
-    OrderFailed,
-    OverLimit,
-    WorkerEnded,
-    identity_of,
-)
+from neuroncompile.backends.nxdi.process import OrderFailed, OverLimit, WorkerEnded
 from neuroncompile.errors import (
     CompileError,
-    ConfigError,
     InterruptedBuildError,
     RetryError,
     RunError,
     StoreError,
-    ToolchainError,
 )
-from neuroncompile.hardware.host import available_memory
 from neuroncompile.keys.exclusions import NEURON_EXCLUSIONS, without
-from neuroncompile.output import Output, age, human_bytes
+from neuroncompile.output import Output, age
+from neuroncompile.pipeline.diagnosis import Diagnosis, tail
 from neuroncompile.pipeline.graphs import Assembled
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress
+from neuroncompile.pipeline.redact import Redactor
 from neuroncompile.pipeline.request import WayAround
 from neuroncompile.settings import Settings
 from neuroncompile.store import Layer, Store
 
 __all__ = ["compile_whole", "order_of", "reference_of"]
-
-SILENCE_SECONDS = 2 * 3600.0  # the longest healthy compile known said nothing for 48 minutes
 
 
 @contextmanager
@@ -133,8 +123,7 @@ class _Build:
 
     def __init__(self, plan: Plan, store: Store, settings: Settings, output: Output) -> None:
         self.plan, self.store, self.settings, self.output = plan, store, settings, output
-        backend = NxdiBackend(plan.target.platform)
-        self.python = backend.interpreter(plan.toolchain.python)
+        self.diagnosis = Diagnosis(plan, settings, output)
         self.progress = BuildProgress(output, total=0)
         self.compiled: list[str] = []
         self.reused: list[str] = []
@@ -142,10 +131,10 @@ class _Build:
         self.failures: list[tuple[str, Failure]] = []
         self.fresh: list[Any] = []
         self.retries = 0
-        self.jobs = settings.jobs or self._default_jobs()
+        self.jobs = self.diagnosis.jobs
 
     def run(self, scratch: Path) -> Compiled:
-        self._check_toolchain()
+        self.diagnosis.check_toolchain()
         self._refuse_what_was_rejected()
         self.output.note(
             f"compiling {self.plan.key[:12]} for {self.plan.target.text} with "
@@ -154,29 +143,24 @@ class _Build:
         while True:
             try:
                 return compile_program(
-                    order_of(self.plan, self.python),
+                    order_of(self.plan, self.diagnosis.python),
                     scratch=scratch,
                     cache=self.settings.cache,
                     jobs=self.jobs,
-                    limits=self._limits(),
+                    limits=self.diagnosis.limits(),
                     on_event=self._on_event,
                     on_tick=self._on_tick,
                     fresh=self.fresh,
+                    keep=lambda work: _keep_graphs(work, scratch / "work"),
                 )
             except KeyboardInterrupt:
                 raise self._interrupted() from None
             except OrderFailed as error:
                 if error.head.get("refused"):
-                    raise self._refused(error) from None
-                failure = self._failure_of(error.head, scratch)
-            except WorkerEnded as error:
-                failure = self._classify(
-                    _tail(scratch / "compile.log"),
-                    exit_code=error.status,
-                    killed_for_memory=error.killed_for_memory,
-                )
-            except OverLimit as error:
-                failure = self._classify([str(error)], over=error.which)
+                    raise self.diagnosis.refused(error) from None
+                failure = self._failure_of(error, scratch)
+            except (WorkerEnded, OverLimit) as error:
+                failure = self.diagnosis.of_program(error, scratch)
             except CompileError as error:  # outputs that are not whole
                 if self.fresh:
                     raise
@@ -216,7 +200,7 @@ class _Build:
     def _decide(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Whether this graph is compiled again, while the others go on."""
         self.progress.running.pop(name, None)
-        failure = self._of_graph(event["text"].splitlines(), event)
+        failure = self.diagnosis.of_graph(event["text"].splitlines(), event)
         action = self._action(name, failure)
         if action.do not in ("retry", "retry_alone", "clean"):  # a worker cleans by itself
             self.failures.append((name, failure))
@@ -244,14 +228,18 @@ class _Build:
         if action.fallback is not None:
             way = action.fallback
             raise WayAround(failure.reason, way.text, way.optlevel, way.changes)
+        redactor = Redactor.here()
         error = to_error(
             failure,
             log=str(log),
-            lines=_tail(log),
+            lines=[redactor.text(line) for line in tail(log)],
             tries=len(self.attempts[name]),
             offered=self._offers(failure),
             key=self.plan.key,
         )
+        bundle = self._bundle(failure, scratch)
+        if bundle is not None:
+            error.details["bundle"] = str(bundle)
         if len(self.failures) > 1:
             error.details["failures"] = [f"{name}: {f.reason}" for name, f in self.failures]
         raise error
@@ -268,46 +256,33 @@ class _Build:
     def _offers(self, failure: Failure) -> tuple[Fallback, ...]:
         return offers(failure, self.plan.config.plain(), self.plan.optlevel)
 
+    def _bundle(self, failure: Failure, scratch: Path) -> Path | None:
+        """All that a report needs, without secrets; a failure is not worth another one."""
+        from neuroncompile.pipeline.bundle import write_bundle
+
+        path = self.settings.cache / "failures" / f"{self.plan.key[:12]}.tar.gz"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bundle(
+                path,
+                failure,
+                spec=self.plan.spec,
+                work=scratch / "work",
+                log=scratch / "compile.log",
+            )
+        except (StoreError, OSError) as error:
+            self.output.note(f"no bundle for a report: {error}")
+            return None
+        finally:
+            shutil.rmtree(scratch / "work", ignore_errors=True)
+        self.output.note(f"for a report, with secrets and paths taken out: {path}")
+        return path
+
     # --- what a failure is
 
-    def _failure_of(self, head: Mapping[str, Any], scratch: Path) -> Failure:
+    def _failure_of(self, error: OrderFailed, scratch: Path) -> Failure:
         """The cause of a worker's error: the graph that failed first, else its own words."""
-        if self.failures:
-            return self.failures[0][1]
-        return self._classify([*_tail(scratch / "compile.log"), str(head.get("trace", ""))])
-
-    def _of_graph(self, lines: list[str], graph: Mapping[str, Any]) -> Failure:
-        silent = next((line for line in lines if "reported success and left" in line), None)
-        if silent is None and not any("No such file" in line and ".neff" in line for line in lines):
-            return self._classify(lines, graph=graph)
-        problem = silent.partition("success and ")[2] if silent else "has left no NEFF"
-        return bad_output(
-            problem,
-            graph=graph,
-            target=self.plan.target.platform,
-            toolchain=self.plan.toolchain.spec(),
-        )
-
-    def _classify(
-        self, lines: list[str], *, graph: Mapping[str, Any] | None = None, **how: Any
-    ) -> Failure:
-        return classify(
-            lines,
-            toolchain=self.plan.toolchain.spec(),
-            target=self.plan.target.platform,
-            graph=graph,
-            **how,
-        )
-
-    def _refused(self, error: OrderFailed) -> ConfigError:
-        head = error.head
-        return ConfigError(
-            str(error),
-            field=head.get("field"),
-            value=head.get("value"),
-            legal=head.get("legal"),
-            hint=f"correct {head.get('field')} with --set, or name another --toolchain",
-        )
+        return self.failures[0][1] if self.failures else self.diagnosis.of_program(error, scratch)
 
     def _interrupted(self) -> InterruptedBuildError:
         done = len(self.compiled) + len(self.reused)
@@ -318,38 +293,6 @@ class _Build:
         )
 
     # --- before
-
-    def _check_toolchain(self) -> None:
-        """Compiling with other versions than the key has would put a false name on the result."""
-        asked = self.plan.toolchain.spec()
-        open_ones = {k: v for k, v in asked.items() if v.endswith(".*")}
-        installed = identity_of(self.python)
-        if installed == asked:
-            return
-        here = ", ".join(f"{k} {v}" for k, v in installed.items()) or "no Neuron SDK"
-        if open_ones and all(
-            installed.get(k, "").startswith(v.removesuffix("*").removesuffix("."))
-            for k, v in asked.items()
-        ):
-            text = "the toolchain asked for leaves versions open, and a key needs them exact"
-        else:
-            text = "another toolchain was asked for than the interpreter holds"
-        differ = sorted(
-            name for name in {*asked, *installed} if asked.get(name) != installed.get(name)
-        )
-        told = "; ".join(
-            f"{name} {asked.get(name, 'none')} asked, {installed.get(name, 'none')} here"
-            for name in differ
-        )
-        raise ToolchainError(
-            f"{text}: {told}",
-            field="toolchain",
-            value=installed,
-            legal=asked,
-            hint=f"neuroncompile toolchain freeze --python {self.python} -o sdk.toml, then build "
-            "with --toolchain ./sdk.toml",
-            details={"installed": here},
-        )
 
     def _refuse_what_was_rejected(self) -> None:
         failure = self.store.failure("compile", self.plan.key)
@@ -368,38 +311,9 @@ class _Build:
             },
         )
 
-    def _limits(self) -> Limits:
-        return Limits(
-            seconds=self.settings.time_limit,
-            silence=SILENCE_SECONDS,
-            memory=self.settings.memory_limit,
-        )
 
-    def _default_jobs(self) -> int:
-        """As many compilers as cores and free memory allow, by what one of them needs."""
-        from neuroncompile.config.dimensions import dimensions_of
-        from neuroncompile.config.host import compiler_bytes
-
-        cores = len(os.sched_getaffinity(0))
-        free = available_memory()
-        if free is None:
-            return cores
-        need = compiler_bytes(
-            dimensions_of(self.plan.model.config),
-            self.plan.config.plain(),
-            self.plan.target.platform,
-        )
-        if need > free:
-            self.output.warn(
-                f"one compiler may need {human_bytes(need)} and {human_bytes(free)} are free; "
-                "it may be killed"
-            )
-        return max(1, min(cores, free // need))
-
-
-def _tail(log: Path, count: int = 400) -> list[str]:
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line for line in text.splitlines() if line.strip()][-count:]
+def _keep_graphs(work: Path, kept: Path) -> None:
+    """The graphs and commands of a failed compile, without what was made of them."""
+    shutil.rmtree(kept, ignore_errors=True)
+    with contextlib.suppress(OSError, shutil.Error):
+        shutil.copytree(work, kept, ignore=shutil.ignore_patterns("*.neff", "*.pt", "weights"))

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -349,7 +350,7 @@ def test_ctrl_c_keeps_finished_graphs(bench: Bench, tmp_path: Path) -> None:
         [
             sys.executable, "-m", "neuroncompile", "--store", str(tmp_path / "store"), "build",
             str(bench.model), "--target=trn2", f"--toolchain={bench.toolchain.file}", *SIZES,
-            "--jobs=1",
+            "--jobs=2",
         ],
         env=environment,
         stderr=subprocess.PIPE,
@@ -358,6 +359,7 @@ def test_ctrl_c_keeps_finished_graphs(bench: Bench, tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while len(bench.toolchain.calls) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
+    time.sleep(2)  # the short ones end
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130, stderr
@@ -378,7 +380,7 @@ def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -
         [
             sys.executable, "-m", "neuroncompile", "--store", str(tmp_path / "store"), "build",
             str(bench.model), "--target=trn2", f"--toolchain={bench.toolchain.file}", *SIZES,
-            "--jobs=1",
+            "--jobs=2",
         ],
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
         stderr=subprocess.DEVNULL,
@@ -386,6 +388,7 @@ def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -
     deadline = time.monotonic() + 60
     while len(bench.toolchain.calls) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
+    time.sleep(2)
     process.kill()
     process.wait()
     time.sleep(1)
@@ -491,3 +494,57 @@ def test_neffs_in_the_program_are_those_of_the_compiler(bench: Bench) -> None:
         assert len(graph["neff"]["program"]) == 64
     start = data.index((2).to_bytes(8, "little") + (1024).to_bytes(8, "little"))
     assert read_neff(data[start:]).program in {g["neff"]["program"] for g in program["graphs"]}
+
+
+# --- telling others
+
+
+def test_failure_leaves_a_bundle_without_secrets(bench: Bench) -> None:
+    token = "hf_" + "q" * 34
+    bench.toolchain.rules(fails([TOO_LARGE, f"token {token}"], submodel="token_generation_model"))
+    error = bench.failed(HF_TOKEN=token)
+    with tarfile.open(error["bundle"]) as bundle:
+        members = {m.name: bundle.extractfile(m) for m in bundle.getmembers() if m.isfile()}
+        text = b"".join(file.read() for file in members.values() if file is not None)
+    assert any(name.endswith("graph.hlo") for name in members)
+    assert any(name.endswith("spec.json") for name in members)
+    assert token.encode() not in text
+    assert token not in error["message"] + str(error["last_lines"])
+
+
+@pytest.mark.slow
+def test_reproduce_measures_the_rate(bench: Bench) -> None:
+    """From nothing each time: three graphs a run, and every fourth call fails."""
+    assert bench.build().code == 0
+    bench.toolchain.forget()
+    bench.toolchain.rules(fails([BUG], every=4))
+    done = bench.build("--reproduce=4", "--json", "--jobs=1")
+    assert done.code == 6, done.err
+    result = done.document["result"]
+    assert (result["runs"], result["failed"], result["codes"]) == (4, 2, {"NCC_ILCM902": 2})
+    assert len(bench.toolchain.calls) == 8  # a run ends with the graph that comes first
+    low, high = result["interval"]
+    assert low < 0.5 < high
+
+
+@pytest.mark.slow
+def test_reduce_finds_what_fails(bench: Bench) -> None:
+    """A prompt of 32 tokens crashes the compiler, whatever else the program has."""
+    bench.toolchain.rules(fails([TOO_LARGE], submodel="context_encoding_model", bucket=32))
+    done = bench.build("--reduce", "--batch-size=4", "--json")
+    assert done.code == 6, done.err
+    result = done.document["result"]
+    assert result["code"] == "NCC_EBVF030"
+    assert result["reduced"]["model"]["num_hidden_layers"] == 1
+    assert result["reduced"]["neuron"]["context_encoding_buckets"] == [32]
+    assert result["reduced"]["neuron"]["batch_size"] == 1
+    assert json.loads((Path(result["path"]) / "config.json").read_text())["num_hidden_layers"] == 1
+    assert not bench.artifacts()
+    assert "nothing to reduce" in _passing(bench)
+
+
+def _passing(bench: Bench) -> str:
+    bench.toolchain.rules()
+    done = bench.build("--reduce")
+    assert done.code == 0
+    return done.out

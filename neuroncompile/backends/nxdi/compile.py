@@ -75,7 +75,7 @@ def compile_program(
     limits: Limits,
     on_event: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
     on_tick: Callable[[float], None],
-    keep: Callable[[Path], None] = lambda root: None,
+    keep: Callable[[Path], None] = lambda work: None,
     fresh: Sequence[Any] = (),
 ) -> Compiled:
     """Compile, check, and bring the files to `scratch`.
@@ -86,7 +86,7 @@ def compile_program(
         jobs: compilers at once.
         on_event: as `Worker.order`; answers whether a failed graph is compiled again.
         fresh: graphs, as `check_outputs` names suspects, that the vendor's cache must not answer.
-        keep: called with the directory of the work when anything fails, before it is removed.
+        keep: called with the tree of graphs when a compile fails, before it is removed.
 
     Raises:
         OrderFailed, WorkerEnded, OverLimit: as `Worker.order`.
@@ -117,10 +117,11 @@ def compile_program(
                 root / "out", root / "work", result["graphs"], order.spec["target"]
             )
             files = _collect(order, root, scratch, result, checked)
-        except BaseException:
+        except BaseException as error:
             worker.kill()
             _append_logs(root / "logs", scratch / "compile.log")
-            keep(root)
+            if isinstance(error, Exception):  # of an interrupted one there is nothing to tell
+                keep(root / "work")
             raise
         finally:
             worker.close()
