@@ -145,7 +145,7 @@ def log_lines() -> tuple[LogLine, ...]:
     """What is looked for in a log, the more telling first, those of no failure last."""
     return tuple(
         LogLine(
-            re.compile(row["match"]),
+            re.compile(row["match"], re.MULTILINE),
             row["class"],
             row["meaning"],
             row["remedy"],

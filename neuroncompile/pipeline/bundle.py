@@ -4,6 +4,7 @@
     spec.json          the whole input
     command.txt        the compiler's command lines
     compile.log        the end of the log
+    logs/…             what each graph's compiler wrote
     graphs/<submodel>/_tp0_bk<n>/…   HLO, command and log of each graph in the work tree
     kernels/<16 hex digits>/<file>   kernels that the log or an HLO names
 
@@ -46,7 +47,7 @@ _PACKED = (
     b"BZh",
     b"\x04\x22\x4d\x18",
 )
-_BINARY = (".hlo", ".pb", ".hlo_module.pb", ".klir")
+_BINARY = (".hlo", ".pb", ".klir")
 _TEXT = (".txt", ".json", ".log", ".mlir", ".stablehlo")
 _KERNEL_PLACE = re.compile(r"/([0-9a-f]{16})/([\w.+-]+)$")
 
@@ -72,6 +73,7 @@ def write_bundle(
     spec: Mapping[str, Any],
     work: Path | None = None,
     log: Path | None = None,
+    logs: Path | None = None,
     commands: Sequence[str] = (),
     redactor: Redactor | None = None,
 ) -> Bundle:
@@ -82,6 +84,7 @@ def write_bundle(
         spec: of the program.
         work: the work tree of graphs.
         log: everything that the framework and the compilers printed.
+        logs: directory with a log for each graph, where they are not in the work tree.
         commands: command lines of the compiler; those that the log shows are added.
         redactor: what to take out; None for what this host and environment have.
 
@@ -97,8 +100,9 @@ def write_bundle(
     if lines:
         collected.text("compile.log", "\n".join(lines) + "\n")
     collected.kernels.update(dict.fromkeys([*failure.kernels, *kernel_files(lines)]))
-    if work is not None:
-        collected.tree(work)
+    for place, root in (("graphs", work), ("logs", logs)):
+        if root is not None:
+            collected.tree(place, root)
     collected.take_kernels()
     collected.text("bundle.json", _json(_head(failure, collected)))
     size = _write(path, collected.files)
@@ -118,13 +122,12 @@ class _Collected:
     def text(self, name: str, text: str) -> None:
         self.files[name] = self.redactor.text(text).encode()
 
-    def tree(self, work: Path) -> None:
-        """HLO files, commands and logs of a work tree, and the kernels that they name."""
-        for found in sorted(_regular_files(work)):
-            relative = found.relative_to(work)
-            if found.suffix not in (*_BINARY, *_TEXT):
-                continue
-            self._file(f"graphs/{relative.as_posix()}", found, binary=found.suffix in _BINARY)
+    def tree(self, place: str, root: Path) -> None:
+        """HLO files, commands and logs below a directory, and the kernels that they name."""
+        for found in sorted(_regular_files(root)):
+            if found.suffix in (*_BINARY, *_TEXT):
+                name = f"{place}/{found.relative_to(root).as_posix()}"
+                self._file(name, found, binary=found.suffix in _BINARY)
 
     def take_kernels(self) -> None:
         for named in self.kernels:

@@ -296,6 +296,16 @@ def test_a_kernel_that_only_an_hlo_names(tmp_path: Path) -> None:
     assert list(made.left_out.values()) == ["not on this host"]
 
 
+def test_logs_that_lie_elsewhere(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "token_generation_model-4-2048.txt").write_text(f"said {HF}")
+    made = bundled(tmp_path, {"a.txt": b"1"}, logs=logs, redactor=Redactor())
+    found = contents(made.path)
+    assert found["logs/token_generation_model-4-2048.txt"] == f"said {REDACTED}".encode()
+    assert found["graphs/a.txt"] == b"1"
+
+
 def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     log.write_bytes(b"\xff first\n" + b"".join(b"line %d\n" % n for n in range(5000)))

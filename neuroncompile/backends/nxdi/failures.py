@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuroncompile.backends.nxdi.figures import compiler_memory, figures, in_words
-from neuroncompile.backends.nxdi.places import kernel_files, place
+from neuroncompile.backends.nxdi.places import Log, kernel_files, place
 from neuroncompile.hardware.codes import (
     CompilerCode,
     LogLine,
@@ -51,13 +51,14 @@ _HARMLESS = ("ok", "cache_hit", "info")
 _RACES_GONE = (2, 26)  # neuronx-cc of SDK 2.31
 
 _CODE = re.compile(r"\[?\bNCC_([A-Z]{3,5}\d{3})\]")
-_LEGACY = re.compile(r"(?:^\s*|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\]\s")
-_CALLED = re.compile(r"\[(INTERNAL_)?ERROR\] \[?$")
+_LEGACY = re.compile(
+    r"(?m)(?:^[ \t]*|Z |: |ERROR )\[(?!SHA|RFC|UTF|AES|ISO|MD)([A-Z]{3,5}\d{3})\][ \t]"
+)
+_CALLED = re.compile(r"\[(INTERNAL_)?ERROR\] $")
 _FATAL = re.compile(r"\[F(1\d\d)\]")
-_STATUS = re.compile(r"\b(NRT_[A-Z_]{4,})\b|\bstatus=(\d+)\s+message=")
+_STATUS = re.compile(r"\b(NRT_[A-Z_]{4,})\b|\bstatus=(\d+) +message=")
 _WARNING = re.compile(r"\[WARNING\]|\bWARNING\b|^W\d{4} ")
 _TALK = re.compile(r"\b(WARNING|INFO|DEBUG)\b")
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _POISONED = re.compile(r"Got a cached failed neff at (\S+?)/model\.neff")
 _SIGNALS = {9: "oom_host", 6: "compiler_crash", 11: "compiler_crash"} | dict.fromkeys(
     (1, 2, 15), "interrupted"
@@ -156,23 +157,24 @@ def classify(
         graph: submodel, index, batch, bucket and program, where the caller knows them.
         target: "trn2", for the report.
     """
-    text = [_ANSI.sub("", line).rstrip() for line in lines]
-    versions = dict(toolchain or {})
-    found, at = _cause(text, exit_code, killed_for_memory, over, interrupted, versions)
+    log, versions = Log(lines), dict(toolchain or {})
+    text = log.lines
+    found, at = _cause(log, exit_code, killed_for_memory, over, interrupted, versions)
     line = text[at].strip()[:2000] if at is not None else ""
     numbers: dict[str, int] = {}
     if at is not None and found.cls in ("oom_device", "instruction_limit"):
         numbers = figures(text[at : at + 8])
     elif found.cls in ("oom_host", "compiler_crash"):
         numbers = compiler_memory(text)
-    entries = tuple(dict.fromkeys(m[1] for m in map(_POISONED.search, text) if m))
+    poisoned = found.cls == "cache_poisoned"
+    entries = [match[1] for match, _, _ in log.find(_POISONED)] if poisoned else ()
     return replace(
         found,
-        line=line or next((t.strip() for t in reversed(text) if t.strip()), "")[:2000],
+        line=line or next((t.strip()[:2000] for t in reversed(text) if t.strip()), ""),
         target=target,
         versions=versions,
         figures=numbers,
-        entries=entries if found.cls == "cache_poisoned" else (),
+        entries=tuple(dict.fromkeys(entries)),
         kernels=kernel_files(text),
         **place(text, at, graph),
     )
@@ -207,7 +209,7 @@ def bad_output(
 
 
 def _cause(
-    text: Sequence[str],
+    log: Log,
     exit_code: int | None,
     killed_for_memory: bool,
     over: str,
@@ -219,15 +221,15 @@ def _cause(
         return _plain("interrupted", "it was interrupted", "the same command goes on from there")
     if over:
         return _over(over)
-    known, spoken = _coded(text), _spoken(text)
+    known, spoken = _coded(log), _spoken(log)
     if spoken and _outweighs(spoken[0], known):
         return _of_line(spoken[0], versions), spoken[1]
-    if (stale := _stale(text, known)) is not None:
+    if (stale := _stale(log, known)) is not None:
         return stale
     if known:
         return _of_code(known[0], versions), known[1]
-    if fatal := _first(text, _FATAL):
-        return _of_code(compiler_code(f"F{fatal[0]}"), versions), fatal[1]
+    if fatal := log.first(_FATAL):
+        return _of_code(compiler_code(f"F{fatal[0][1]}"), versions), fatal[1]
     if killed_for_memory:
         return _plain(
             "oom_host",
@@ -238,7 +240,7 @@ def _cause(
         )
     if spoken and spoken[0].cls != "compile_failed":
         return _of_line(spoken[0], versions), spoken[1]
-    if (status := _runtime(text)) is not None:
+    if (status := _runtime(log)) is not None:
         return status
     if (ended := _of_signal(exit_code, versions)) is not None:
         return ended
@@ -247,31 +249,23 @@ def _cause(
     return _plain("unknown", "it has failed and gives no reason that is known", "read the log")
 
 
-def _coded(text: Sequence[str]) -> tuple[CompilerCode, int] | None:
+def _coded(log: Log) -> tuple[CompilerCode, int] | None:
     """The first code that is not only a warning."""
     for pattern, quiet in ((_CODE, _WARNING), (_LEGACY, _TALK)):
-        for at, line in enumerate(text):
-            match = pattern.search(line)
-            if match and not quiet.search(line[: match.start() + 1]):
-                code = f"NCC_{match[1]}" if pattern is _CODE else match[1]
-                called = _CALLED.search(line[: match.start() + 1])
+        for match, at, before in log.find(pattern):
+            if not quiet.search(before):
+                called = _CALLED.search(before)
                 internal = None if called is None else bool(called[1])
+                code = f"NCC_{match[1]}" if pattern is _CODE else match[1]
                 return compiler_code(code, internal=internal), at
     return None
 
 
-def _first(text: Sequence[str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
-    found = ((m[1], at) for at, line in enumerate(text) if (m := pattern.search(line)))
-    return next(found, None)
-
-
-def _spoken(text: Sequence[str]) -> tuple[LogLine, int] | None:
+def _spoken(log: Log) -> tuple[LogLine, int] | None:
+    """The most telling of the lines that are known."""
     for sign in log_lines():
-        if sign.cls in _HARMLESS:
-            continue
-        for at, line in enumerate(text):
-            if sign.pattern.search(line):
-                return sign, at
+        if sign.cls not in _HARMLESS and (found := log.first(sign.pattern)):
+            return sign, found[1]
     return None
 
 
@@ -286,14 +280,15 @@ def _outweighs(sign: LogLine, known: tuple[CompilerCode, int] | None) -> bool:
     return fatal and not known[0].code.startswith("NCC_E")
 
 
-def _stale(
-    text: Sequence[str], known: tuple[CompilerCode, int] | None
-) -> tuple[Failure, int] | None:
+def _stale(log: Log, known: tuple[CompilerCode, int] | None) -> tuple[Failure, int] | None:
     """A failure that the vendor's cache remembers; what it then prints is of that time."""
-    at = next((at for at, line in enumerate(text) if "Got a cached failed neff" in line), None)
-    if at is None or (known and (known[1] < at or _fresh(text[at : known[1] + 1]))):
-        return None
     sign = next(sign for sign in log_lines() if sign.cls == "cache_poisoned")
+    told = log.first(sign.pattern)
+    if told is None:
+        return None
+    at = told[1]
+    if known and (known[1] < at or _fresh(log.lines[at : known[1] + 1])):
+        return None
     found = _of_line(sign, {})
     if known:
         found = replace(found, meaning=f"{found.meaning}; it was {known[0].code} then")
@@ -343,12 +338,11 @@ def _of_line(sign: LogLine | RuntimeStatus, versions: Mapping[str, str]) -> Fail
     )
 
 
-def _runtime(text: Sequence[str]) -> tuple[Failure, int] | None:
-    for at, line in enumerate(text):
-        if match := _STATUS.search(line):
-            status = runtime_status(match[1] or int(match[2]))
-            if status is not None and status.cls != "ok":
-                return replace(_of_line(status, {}), deterministic=False), at
+def _runtime(log: Log) -> tuple[Failure, int] | None:
+    for match, at, _ in log.find(_STATUS):
+        status = runtime_status(match[1] or int(match[2]))
+        if status is not None and status.cls != "ok":
+            return replace(_of_line(status, {}), deterministic=False), at
     return None
 
 

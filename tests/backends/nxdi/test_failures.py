@@ -288,6 +288,12 @@ def test_colours_and_odd_bytes_do_no_harm() -> None:
     assert "\x1b" not in found.line
 
 
+def test_a_whole_log_in_one_piece() -> None:
+    lines = ["before", *logs.wrapped("[F134] x"), *logs.HBM, "", "after"]
+    assert classify(["\n".join(lines)]) == classify(lines)
+    assert classify(["\n".join(lines)]).line == logs.HBM[0]
+
+
 def test_success_without_its_output() -> None:
     found = bad_output("graph.neff is missing", graph={"submodel": "m", "index": 0}, target="trn2")
     assert (found.kind, found.retries, found.deterministic) == ("unknown", 1, False)
