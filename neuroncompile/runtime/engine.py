@@ -40,6 +40,8 @@ class Engine(Protocol):
         seq_len: tokens a slot can hold, prompt and answer together.
         max_context_length: longest prompt that context encoding takes.
         vocab_size: width of the logits; ids are below it.
+        samples: tokens are chosen in the graph; `forward` then returns them, int64 [B]. An engine
+            without the attribute does not.
     """
 
     name: str
@@ -67,7 +69,8 @@ class Engine(Protocol):
             position_ids: position of each token in its sequence, int64 [B, T], counting up by 1
                 in a row; −1 is padding.
             seq_ids: slot of each row, int64 [B], all different, in any order.
-            sampling_params: for engines that sample in the graph; others ignore it.
+            sampling_params: float32 [B, 3] of top_k, top_p and temperature, for engines that
+                sample in the graph; others ignore it.
 
         Returns:
             Logits of each row's last real token, float32 [B, vocab_size], in the order of the

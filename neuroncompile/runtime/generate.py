@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from neuroncompile.runtime.device_sampler import DeviceSampler
 from neuroncompile.runtime.engine import Engine
 from neuroncompile.runtime.requests import Completion, Event, Request, check_requests
 from neuroncompile.runtime.sampler import Sampler
@@ -64,10 +65,12 @@ class InFlight:
 class Batch:
     """The sequences of a step in slot order, and what stays the same while none joins or leaves."""
 
-    def __init__(self, running: dict[int, InFlight]) -> None:
-        self.rows = [running[slot] for slot in sorted(running)]
-        self.slots = np.array([s.slot for s in self.rows], dtype=np.int64)
-        self.sampler = Sampler([s.request.params for s in self.rows])
+    def __init__(self, rows: list[InFlight], *, samples: bool) -> None:
+        self.rows = rows
+        self.slots = np.array([s.slot for s in rows], dtype=np.int64)
+        params = [s.request.params for s in rows]
+        self.sampler = DeviceSampler(params) if samples else Sampler(params)
+        self.params = self.sampler.rows if isinstance(self.sampler, DeviceSampler) else None
 
 
 class Generator:
@@ -119,7 +122,7 @@ class Generator:
                 yield event
             if not running:
                 continue
-            batch = batch or Batch(running)
+            batch = batch or self._batch([running[slot] for slot in sorted(running)])
             for sequence, token in zip(batch.rows, self._step(batch), strict=True):
                 event = self._collect(sequence, token)
                 if event.completion is not None:
@@ -127,19 +130,24 @@ class Generator:
                     batch = None
                 yield event
 
+    def _batch(self, rows: list[InFlight]) -> Batch:
+        return Batch(rows, samples=getattr(self.engine, "samples", False))
+
     def _encode(self, sequence: InFlight) -> int:
         """Context encoding of one prompt; its first new token."""
         ids = np.array([sequence.request.prompt_ids], dtype=np.int64)
         positions = np.arange(ids.shape[1], dtype=np.int64)[None]
-        logits = self.engine.forward(ids, positions, np.array([sequence.slot], dtype=np.int64))
-        return Sampler([sequence.request.params]).sample(logits, [sequence.position])[0]
+        batch = self._batch([sequence])
+        out = self.engine.forward(ids, positions, batch.slots, batch.params)
+        return batch.sampler.sample(out, [sequence.position])[0]
 
     def _step(self, batch: Batch) -> list[int]:
         """Token generation; the next token of each row."""
         ids = np.array([[s.tokens[-1]] for s in batch.rows], dtype=np.int64)
         coming = [s.position for s in batch.rows]
         positions = np.array(coming, dtype=np.int64)[:, None] - 1
-        return batch.sampler.sample(self.engine.forward(ids, positions, batch.slots), coming)
+        out = self.engine.forward(ids, positions, batch.slots, batch.params)
+        return batch.sampler.sample(out, coming)
 
     def _collect(self, sequence: InFlight, token: int) -> Event:
         """Take up one token: its text, and whether it ends the sequence."""

@@ -586,6 +586,141 @@ def _files(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
 
 
+# --- running
+
+
+class Loaded:
+    """One application with its weights, on a device or (`cpu`) on the host."""
+
+    def __init__(self, order: dict[str, Any]):
+        neuron = dict(order["neuron"])
+        if order.get("cpu"):
+            os.environ["NXD_CPU_MODE"] = "1"
+            neuron["on_cpu"] = True
+        neuron["save_sharded_checkpoint"] = bool(order.get("sharded"))
+        neuron.pop("skip_sharding", None)
+        self.cls, self.config = construct({**order, "neuron": neuron})
+        place_weights(self.config, order)
+        self.app = self.cls(order["model"], self.config)
+        if order.get("cpu"):
+            self.app.to_cpu()
+        else:
+            self.app.load(os.path.join(order["view"], ""))
+        for name, value in (order.get("after") or {}).items():
+            setattr(self.app.config.neuron_config, name, value)
+        encodes = [g for g in graphs_of(self.app) if g["submodel"] == "context_encoding_model"]
+        buckets = [g["bucket"] for g in encodes if isinstance(g["bucket"], int)]
+        self.smallest = max(2, min(buckets, default=2))
+
+    def limits(self) -> dict[str, Any]:
+        """What a caller must keep to."""
+        neuron = self.config.neuron_config
+        text = getattr(self.config, "text_config", None) or self.config
+        sampling = neuron.on_device_sampling_config
+        return {
+            "batch_size": int(getattr(neuron, "max_batch_size", 0) or neuron.batch_size),
+            "seq_len": int(neuron.seq_len),
+            "max_context_length": int(neuron.max_context_length),
+            "vocab_size": int(getattr(text, "vocab_size", 0) or text["vocab_size"]),
+            "samples": sampling is not None,
+        }
+
+    def forward(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """One step of rows in the order of their slots.
+
+        Context encoding goes row by row and without padding: NxDI takes the row's last token by
+        its largest position, which padding would move. In token generation the mask is left to
+        NxDI, which lets a row see its earlier positions alone.
+        """
+        import torch
+
+        given = unpack(head["tensors"], body)
+        ids, positions = given["input_ids"], given["position_ids"]
+        rows = torch.as_tensor(given["seq_ids"])
+        params = given.get("sampling_params")
+        more: dict[str, Any] = {}
+        if head.get("adapters") is not None:
+            more["adapter_ids"] = head["adapters"]
+        with torch.no_grad():
+            if int(positions[:, 0].max()) > 0:
+                outs = [self._call(ids, positions, rows, params, more)]
+            else:
+                outs = []
+                for row in range(ids.shape[0]):
+                    count = int((positions[row] >= 0).sum())
+                    one = slice(row, row + 1)
+                    if "adapter_ids" in more:
+                        more["adapter_ids"] = head["adapters"][one]
+                    chosen = None if params is None else params[one]
+                    outs.append(
+                        self._call(
+                            ids[one, :count], positions[one, :count], rows[one], chosen, more
+                        )
+                    )
+        result = torch.cat(outs).contiguous()
+        dtype = "int64" if result.dtype == torch.int64 else "float32"
+        shape = {"name": "out", "dtype": dtype, "shape": list(result.shape)}
+        return {"tensors": [shape]}, result.numpy().tobytes()
+
+    def _call(self, ids: Any, positions: Any, rows: Any, params: Any, more: Any) -> Any:
+        import torch
+
+        mask = torch.ones_like(ids) if int(positions.min()) == 0 else None
+        if mask is not None and ids.shape[1] == 1:
+            # NxDI pads positions with 1 and takes the token at the largest one: of a prompt of one
+            # token that would be the first of the padding. So its bucket is filled here, with 0.
+            more_of_it = (0, self.smallest - 1)
+            ids = torch.nn.functional.pad(ids, more_of_it)
+            positions = torch.nn.functional.pad(positions, more_of_it)
+            mask = torch.nn.functional.pad(mask, more_of_it)
+        out = self.app(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            seq_ids=rows,
+            sampling_params=params,
+            **more,
+        )
+        if self.config.neuron_config.on_device_sampling_config is not None:
+            return out.tokens.reshape(ids.shape[0], -1)[:, -1].to(torch.int64)
+        return out.logits.reshape(ids.shape[0], -1, out.logits.shape[-1])[:, -1].float()
+
+
+def place_weights(config: Any, order: dict[str, Any]) -> None:
+    """Point every path at what was asked for: `_name_or_path` is read before any argument."""
+    parts = [config, getattr(config, "text_config", None), getattr(config, "vision_config", None)]
+    for part in parts:
+        if part is not None and hasattr(part, "neuron_config"):
+            part._name_or_path = order["model"]
+            if order.get("quantized"):
+                part.neuron_config.quantized_checkpoints_path = order["quantized"]
+
+
+def load(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
+    """Load a program; orders to run it follow."""
+    channel.send({"event": "stage", "name": "importing"})
+    loaded = channel.loaded = Loaded(order)
+    return loaded.limits()
+
+
+_WIDTHS = {"int64": 8, "int32": 4, "float32": 4}
+
+
+def unpack(tensors: list[dict[str, Any]], body: bytes) -> dict[str, Any]:
+    """Tensors of a frame's body, by name."""
+    import torch
+
+    found, at = {}, 0
+    for row in tensors:
+        count = 1
+        for size in row["shape"]:
+            count *= size
+        end = at + count * _WIDTHS[row["dtype"]]
+        flat = torch.frombuffer(bytearray(body[at:end]), dtype=getattr(torch, row["dtype"]))
+        found[row["name"]], at = flat.reshape(row["shape"]), end
+    return found
+
+
 # --- the pipe
 
 
@@ -597,6 +732,7 @@ class Channel:
         self.writing = threading.Lock()
         self.waiting: dict[int, queue.Queue[dict[str, Any]]] = {}
         self.busy = False
+        self.loaded: Any = None
         self.orders: queue.Queue[tuple[dict[str, Any], bytes] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -645,6 +781,7 @@ OPERATIONS: dict[str, Callable[[dict[str, Any], Channel], dict[str, Any]]] = {
     "compile": compile_program,
     "shard": shard,
     "quantize": quantize,
+    "load": load,
 }
 
 
@@ -659,10 +796,13 @@ def main() -> None:
         frame = channel.orders.get()
         if frame is None:
             return
-        head, _ = frame
-        channel.busy = True
+        head, body = frame
+        channel.busy, data = True, b""
         try:
-            result = OPERATIONS[head["op"]](head, channel)
+            if head["op"] == "forward":
+                result, data = channel.loaded.forward(head, body)
+            else:
+                result = OPERATIONS[head["op"]](head, channel)
         except BaseException as error:
             traceback.print_exc()
             channel.send(
@@ -678,7 +818,7 @@ def main() -> None:
                 }
             )
         else:
-            channel.send({"event": "done", "result": result})
+            channel.send({"event": "done", "result": result}, data)
         finally:
             channel.busy = False
 
