@@ -21,6 +21,7 @@ from neuroncompile.pipeline.session import (
     sampling_of,
 )
 from neuroncompile.runtime.chat import chat_template
+from neuroncompile.runtime.device_sampler import check_device_sampling
 from neuroncompile.runtime.requests import Completion, check_requests
 from neuroncompile.runtime.sampling import Sampling
 from neuroncompile.settings import Settings
@@ -66,8 +67,10 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
     def check(speech: Speech, limits: PlannedLimits) -> None:
         """Templates and lengths are said before a compile."""
         if asks is not None:
-            prepared, _ = speech.prepare(asks, request.sampling, chat=request.chat)
+            prepared, samplings = speech.prepare(asks, request.sampling, chat=request.chat)
             check_requests(limits, prepared)
+            if limits.device_sampling is not None:
+                check_device_sampling(limits.device_sampling, samplings)
         elif request.chat:
             chat_template(speech.model.tokenizer_dir, speech.template_file)
 
@@ -203,6 +206,7 @@ def _result(
         "source": session.built.source,
         "tier": session.built.tier,
         "compiled": list(session.built.compiled),
+        "sampler": "device" if getattr(session.engine, "samples", False) else "host",
         "completions": [
             {**_completion(completion), "sampling": sampling.rows()}
             for completion, sampling in zip(completions, samplings, strict=True)

@@ -132,17 +132,25 @@ class PlannedLimits(NamedTuple):
     seq_len: int
     max_context_length: int
     vocab_size: int
+    device_sampling: Mapping[str, Any] | None = None
 
 
 def limits_of(plan: Plan) -> PlannedLimits:
     """The limits the engine will have: a last bucket below a length is the limit."""
     config = plan.config
-    seq_len = min(config["seq_len"], max(config["token_generation_buckets"]))
+    seq_len = min(config["seq_len"], *_buckets(config.get("token_generation_buckets")))
     return PlannedLimits(
         seq_len,
-        min(seq_len, max(config["context_encoding_buckets"])),
+        min(seq_len, *_buckets(config.get("context_encoding_buckets"))),
         plan.spec["model"]["vocab_size"],
+        config.get("on_device_sampling_config") if plan.backend == "nxdi" else None,
     )
+
+
+def _buckets(buckets: Any) -> list[int]:
+    """The largest one, where they are plain lengths."""
+    lengths = [b for b in buckets or () if isinstance(b, int)]
+    return [max(lengths)] if lengths else [1 << 62]
 
 
 def sampling_of(
@@ -200,9 +208,13 @@ def open_session(
                 f"{plan.model.name} has no tokenizer.json",
                 hint="put the model's tokenizer files beside its config.json",
             )
+        if plan.backend == "nxdi":  # before anything is compiled that could not be run here
+            from neuroncompile.pipeline.device import check_device
+
+            check_device(plan.target.platform)
         speech = Speech(plan.model, Tokenizer(plan.model.tokenizer_dir), template_file)
         backend = backend_for(plan.target.platform)
-        if before_build is not None and plan.backend == "cpu":
+        if before_build is not None:
             before_build(speech, limits_of(plan))
         announce(plan, output)
         built = build_program(plan, settings, output, tiers, require_cached=require_cached)
@@ -213,7 +225,12 @@ def open_session(
         view = lease.enter_context(store.lease(built.artifact))
         if weights.packed is not None:
             lease.enter_context(store.lease(weights.packed))
-        engine = backend.load(view, weights.paths)
+        if plan.backend == "nxdi":
+            from neuroncompile.pipeline.device import open_engine
+
+            engine: Engine = open_engine(plan, view, weights.paths, settings, output, store, lease)
+        else:
+            engine = backend.load(view, weights.paths)
     except BaseException:
         lease.close()
         raise

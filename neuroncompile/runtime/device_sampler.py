@@ -42,7 +42,7 @@ class DeviceSampler:
             dtype=np.float32,
         )
 
-    def sample(self, tokens: NDArray[np.int64], positions: Sequence[int]) -> list[int]:
+    def sample(self, tokens: NDArray[Any], positions: Sequence[int]) -> list[int]:
         """The tokens as the graph chose them."""
         chosen: list[int] = tokens.tolist()
         return chosen
@@ -82,5 +82,5 @@ def _refused(field: str, value: Any, what: str, option: str) -> ConfigError:
         field=field,
         value=value,
         legal="host sampling, or the parameter left out",
-        hint=f"leave {option} out, or build without on_device_sampling_config to sample on the host",
+        hint=f"leave {option} out, or build without on_device_sampling_config (host sampling)",
     )

@@ -56,7 +56,7 @@ class Engine(Protocol):
         position_ids: NDArray[np.int64],
         seq_ids: NDArray[np.int64],
         sampling_params: Any = None,
-    ) -> NDArray[np.float32]:
+    ) -> NDArray[Any]:
         """Run one step of 1 … batch_size rows.
 
         Context encoding when every row starts at position 0: rows see their own tokens alone,

@@ -1,0 +1,171 @@
+"""A Neuron program brought onto a device: what is checked first, and what the worker is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from neuroncompile.backends.nxdi.backend import NxdiBackend
+from neuroncompile.backends.nxdi.engine import NxdiEngine
+from neuroncompile.backends.nxdi.inference_config import for_model
+from neuroncompile.backends.nxdi.model_directory import lay_out
+from neuroncompile.backends.nxdi.process import Worker, identity_of
+from neuroncompile.backends.nxdi.surroundings import runtime_environment
+from neuroncompile.errors import RunError, ToolchainError
+from neuroncompile.keys import spec_key
+from neuroncompile.output import Output
+from neuroncompile.pipeline.plan import Plan
+from neuroncompile.pipeline.program import reference_of
+from neuroncompile.pipeline.shards import quantised_in, shard_spec_of, weight_paths
+from neuroncompile.settings import Settings
+from neuroncompile.store import Store
+
+__all__ = ["check_device", "check_runtime", "load_order", "open_engine"]
+
+RUNTIME = (
+    "neuronx-distributed-inference",
+    "neuronx-distributed",
+    "torch",
+    "torch-neuronx",
+    "transformers",
+)
+"""Packages whose code runs around a compiled graph; another one's code would feed it otherwise."""
+
+
+def check_device(platform: str, devices: Path = Path("/dev")) -> None:
+    """Whether this host has a Neuron device at all.
+
+    Raises:
+        RunError: it has none.
+    """
+    if any(devices.glob("neuron[0-9]*")):
+        return
+    raise RunError(
+        f"this program is for {platform}, and this host has no Neuron device ({devices}/neuron0)",
+        hint="run it on such an instance, `neuroncompile export` it for NxD Inference or vLLM, or "
+        "rehearse with --target cpu; neuroncompile doctor says what is missing",
+        details={"platform": platform, "devices": []},
+    )
+
+
+def check_runtime(program: Mapping[str, Any], installed: Mapping[str, str]) -> None:
+    """Whether the packages here are those that the program was compiled with.
+
+    Args:
+        program: its program.json.
+        installed: package → version of the interpreter that will run it.
+
+    Raises:
+        RunError: naming each package with both versions.
+    """
+    built = program["toolchain"]
+    differ = [
+        f"{name} {built[name]} then, {installed.get(name, 'none')} here"
+        for name in RUNTIME
+        if name in built and built[name] != installed.get(name)
+    ]
+    if differ:
+        raise RunError(
+            f"this program was compiled with other versions: {'; '.join(differ)}",
+            hint="run it with the toolchain it was built with, or build it with this one",
+            details={"built": dict(built), "installed": dict(installed)},
+        )
+
+
+def open_engine(
+    plan: Plan,
+    view: Path,
+    weights: Sequence[Path],
+    settings: Settings,
+    output: Output,
+    store: Store,
+    held: ExitStack,
+) -> NxdiEngine:
+    """Load the program of `plan`; `held` ends what has to end with the engine.
+
+    Raises:
+        RunError: no device, other versions than it was compiled with, or it cannot be loaded.
+    """
+    check_device(plan.target.platform)
+    try:
+        python = NxdiBackend(plan.target.platform).interpreter(plan.toolchain.python)
+    except ToolchainError as error:
+        raise RunError(str(error), hint=error.hint, details=error.details) from None
+    check_runtime(json.loads((view / "program.json").read_text()), identity_of(python))
+    place = Path(tempfile.mkdtemp(prefix="neuroncompile-run-"))
+    held.callback(shutil.rmtree, place, ignore_errors=True)
+    order = load_order(plan, view, weights, settings, output, store, place, held)
+    worker = Worker(
+        python,
+        environment=runtime_environment(plan.spec, python, None),
+        directory=place,
+        log=place / "worker.log",
+    )
+    return NxdiEngine(worker, order, plan.target.text)
+
+
+def load_order(
+    plan: Plan,
+    view: Path,
+    weights: Sequence[Path],
+    settings: Settings,
+    output: Output,
+    store: Store,
+    place: Path,
+    held: ExitStack,
+) -> dict[str, Any]:
+    """The worker's `load` order, with the directories it names laid out in `place`.
+
+    The program's own directory is made anew: model.pt, shards if the store has them for this
+    model, and a neuron_config.json that is written for it.
+    """
+    files = {path.name: path for path in weights}
+    model = lay_out(place / "model", plan.model.config, files, plan.model.generation_config)
+    draft = None
+    if plan.draft is not None:
+        own = weight_paths(plan.draft, settings, output)
+        draft = {
+            "model": str(lay_out(place / "draft", plan.draft.config, own)),
+            "neuron": dict(plan.draft_neuron),
+        }
+    packed = quantised_in(plan.spec, plan.model, settings, store)
+    key = spec_key(shard_spec_of(plan.spec, plan.model, settings, draft=plan.draft, packed=packed))
+    shards = None if plan.adapters else store.lookup("shard", key)
+    program = place / "program"
+    program.mkdir()
+    for path in view.rglob("model.pt"):
+        _link(path, program / path.relative_to(view))
+    if shards is not None:
+        root = held.enter_context(store.lease(shards))
+        for path in root.rglob("*.safetensors"):
+            _link(path, program / path.relative_to(root))
+    quantized = None if packed is None else str(held.enter_context(store.lease(packed)))
+    text = for_model(
+        json.loads((view / "constructed.json").read_text()),
+        path=str(model),
+        config=plan.model.config,
+        transformers=plan.toolchain.packages.get("transformers", ""),
+        sharded=shards is not None,
+        quantized=quantized,
+        draft=None if draft is None else str(draft["model"]),
+    )
+    (program / "neuron_config.json").write_text(text, encoding="utf-8")
+    return {
+        "class": reference_of(plan),
+        "model": str(model),
+        "neuron": plan.config.plain(),
+        "draft": draft,
+        "view": str(program),
+        "sharded": shards is not None,
+        "quantized": quantized,
+    }
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(source)
