@@ -132,6 +132,8 @@ def draft_of(
             hint='add ref = "org/name" under [draft]',
         )
     _check_speculation(config)
+    if not table.get("revision"):
+        table = {**table, "revision": request.pins.get(table["ref"])}
     model = _pinned(table, recipe, target, settings, progress, before_download, from_facts)
     from neuroncompile.config.draft import draft_config
     from neuroncompile.models.vocabulary import check_vocabularies
@@ -248,7 +250,7 @@ def adapters_of(
         name: open_adapter(
             reference,
             settings,
-            revision=revision,
+            revision=revision or request.pins.get(reference),
             progress=progress,
             before_download=before_download,
         )
