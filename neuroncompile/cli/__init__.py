@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",
     "recipes": "list, show and check recipes",
+    "doctor": "say what is wrong with this machine, and what mends it",
     "lock": "write down what recipes mean today, for build --locked",
     "toolchain": "list, show and freeze compiler toolchains",
     "models": "list model families",
