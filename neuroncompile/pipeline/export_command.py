@@ -99,7 +99,7 @@ def export_command(request: ExportRequest, settings: Settings, output: Output) -
     try:
         with store.hold(artifact):
             files = _fill(staged, store, artifact, shards)
-        _write_config(staged, store, artifact, spec, model, places, sharded=bool(shards))
+        _write_config(staged, store, artifact, spec, (model, draft), places, bool(shards))
         _copy_tokenizer(model, staged)
         _write(staged / SIDECAR, json.dumps(_sidecar(artifact, spec, model), indent=1) + "\n")
         _publish(staged, directory, writable=request.copy)
@@ -306,11 +306,11 @@ def _write_config(
     store: Store,
     artifact: Artifact,
     spec: Mapping[str, Any],
-    model: PinnedModel,
+    models: tuple[PinnedModel, PinnedModel | None],
     places: Mapping[str, str | None],
-    *,
     sharded: bool,
 ) -> None:
+    model, draft = models
     by_title = {layer.title: layer.digest for layer in artifact.layers}
     constructed = json.loads(store.blob_path(by_title["constructed.json"]).read_bytes())
     text = for_model(
@@ -321,6 +321,8 @@ def _write_config(
         sharded=sharded,
         quantized=places["quantized"],
         draft=places["draft"],
+        draft_config={} if draft is None else draft.config,
+        own_class="class" in spec["model"],
     )
     _write(staged / "neuron_config.json", text)
 
