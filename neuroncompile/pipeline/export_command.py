@@ -27,6 +27,7 @@ from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, without
 from neuroncompile.keys.explain import differences
 from neuroncompile.models import PinnedModel
 from neuroncompile.output import Output, human_bytes
+from neuroncompile.pipeline.exported import CONFIG, KEPT_APART, SIDECAR
 from neuroncompile.pipeline.handover import check_consumer, consumer_of, program_of
 from neuroncompile.pipeline.progress import Transfer
 from neuroncompile.pipeline.stores import open_store
@@ -35,8 +36,6 @@ from neuroncompile.store import Artifact, Store
 
 __all__ = ["ExportRequest", "export_command"]
 
-SIDECAR = "neuroncompile.json"
-KEPT_APART = ("constructed.json", "program.json", "compile.log")
 TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -86,7 +85,9 @@ def export_command(request: ExportRequest, settings: Settings, output: Output) -
     consumer = consumer_of(request.consumer)
     store = open_store(settings, output)
     artifact, spec = program_of(request.key, store)
-    check_consumer(consumer, spec, request.draft_path or request.draft)
+    warning = check_consumer(consumer, spec, request.draft_path or request.draft)
+    if warning is not None:
+        output.warn(warning)
     directory = Path(request.directory).expanduser().absolute()
     _check_place(directory)
     model = _model(request.model, request.revision, settings, output)
@@ -324,7 +325,7 @@ def _write_config(
         draft_config={} if draft is None else draft.config,
         own_class="class" in spec["model"],
     )
-    _write(staged / "neuron_config.json", text)
+    _write(staged / CONFIG, text)
 
 
 def _copy_tokenizer(model: PinnedModel, staged: Path) -> None:

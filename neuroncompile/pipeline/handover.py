@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.config.serving import serving_of
+from neuroncompile.config.vllm_plugins import check_plugin
 from neuroncompile.errors import ConfigError, UsageError
 from neuroncompile.output import Output
+from neuroncompile.pipeline.exported import check_exported
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
@@ -87,14 +90,16 @@ def program_of(text: str, store: Store) -> tuple[Artifact, dict[str, Any]]:
     return artifact, dict(spec)
 
 
-def check_consumer(consumer: Consumer, spec: dict[str, Any], draft: str | None = None) -> None:
-    """Refuse by name what the consumer is known not to take.
+def check_consumer(
+    consumer: Consumer, spec: dict[str, Any], draft: str | None = None
+) -> str | None:
+    """Refuse by name what the consumer is known not to take; a warning, if there is one.
 
     Raises:
         ConfigError: naming the keyword.
     """
     if consumer.name != "vllm":
-        return
+        return None
     if "class" in spec["model"]:
         raise ConfigError(
             f"this program runs a class of your own; {_NO_CLASS}",
@@ -103,7 +108,29 @@ def check_consumer(consumer: Consumer, spec: dict[str, Any], draft: str | None =
             legal="a family of NxD Inference",
             hint="export it --for nxdi",
         )
+    target, nxdi = spec["target"], spec["toolchain"].get("neuronx-distributed-inference")
+    warning = check_plugin(consumer.version, target["platform"], nxdi)
+    lnc = spec["neuron"].get("logical_nc_config")
+    if lnc is not None and target.get("lnc") is not None and lnc != target["lnc"]:
+        raise ConfigError(
+            f"logical_nc_config is {lnc} in this program, whose graphs are for {target['lnc']}",
+            field="logical_nc_config",
+            value=lnc,
+            legal=target["lnc"],
+            hint="build it again with one of both",
+        )
     serving_of(spec["neuron"], draft=draft)
+    return warning
+
+
+def _looked_at(directory: str, artifact: Artifact, store: Store, output: Output) -> str | None:
+    """Check an export where it is on this host; the draft's place in it."""
+    path = Path(directory)
+    if not path.exists():
+        output.warn(f"{directory} is not on this host, so nothing in it was checked")
+        return None
+    speculation = check_exported(path, artifact, store).get("fused_spec_config") or {}
+    return speculation.get("draft_model_path") or None
 
 
 def env_command(
@@ -125,13 +152,21 @@ def env_command(
             "NxD Inference needs no variables: its loader takes the directory",
             hint="--for vllm:VERSION; or export the program --for nxdi",
         )
-    artifact, spec = program_of(key, open_store(settings, output))
-    check_consumer(consumer, spec, draft)
+    store = open_store(settings, output)
+    artifact, spec = program_of(key, store)
+    warning = check_consumer(consumer, spec, draft)
+    if warning is not None:
+        output.warn(warning)
+    if directory is not None:
+        directory = str(Path(directory).expanduser().absolute())
+        found = _looked_at(directory, artifact, store, output)
+        draft = draft or found
     serving = serving_of(spec["neuron"], draft=draft)
     tp = spec["neuron"]["tp_degree"]
     variables = {
         "NEURON_COMPILED_ARTIFACTS": directory or "DIR",
         **serving.environment,
+        "NEURON_LOGICAL_NC_CONFIG": str(spec["target"].get("lnc") or 1),
         "NEURON_RT_VISIBLE_CORES": f"0-{tp - 1}" if tp > 1 else "0",
     }
     unset = ["DISABLE_NEURON_CUSTOM_SCHEDULER"]

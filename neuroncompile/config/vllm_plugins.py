@@ -1,0 +1,58 @@
+"""Releases of vLLM's Neuron plugin that load NxD Inference's directories, and what each runs on.
+
+From the README of each release (vllm-project/vllm-neuron) and the SDK's release notes. A version
+may be vLLM's or the plugin's own: no number is both. Releases between these are not documented
+publicly, so nothing is said of them.
+"""
+
+from __future__ import annotations
+
+from neuroncompile.errors import ConfigError
+
+__all__ = ["check_plugin"]
+
+_SECOND_GENERATION = ("trn1", "trn1n", "inf2", "trn2")
+
+_PLUGINS = (
+    # vLLM, plugin, SDK it was released with, that SDK's NxDI, targets
+    ("0.10", "0.1", "2.26", "0.6", _SECOND_GENERATION),
+    ("0.11", "0.2", "2.26", "0.6", _SECOND_GENERATION),
+    ("0.16", "0.5", "2.29", "0.9", ("trn2", "trn3")),
+)
+
+
+def check_plugin(version: str, platform: str, nxdi: str | None) -> str | None:
+    """Whether a release serves programs for a target.
+
+    Args:
+        version: vLLM's or the plugin's, as typed: "0.11", "0.2.0".
+        platform: the program's target.
+        nxdi: version of NxDI that compiled it.
+
+    Returns:
+        A warning where another SDK compiled the program than the plugin was released with: the
+        plugin pins none, but a runtime may refuse what a newer compiler made.
+
+    Raises:
+        ConfigError: that release does not run on the target.
+    """
+    minor = ".".join(version.split(".")[:2])
+    for vllm, plugin, sdk, released, targets in _PLUGINS:
+        if minor not in (vllm, plugin):
+            continue
+        if platform not in targets:
+            raise ConfigError(
+                f"this program is for {platform}; vLLM {vllm} with its Neuron plugin {plugin} "
+                f"(SDK {sdk}) runs on {', '.join(targets)}",
+                field="target.platform",
+                value=platform,
+                legal=list(targets),
+                hint="build it for one of these, or name the vLLM that serves it in --for",
+            )
+        if nxdi is not None and ".".join(nxdi.split(".")[:2]) != released:
+            return (
+                f"vLLM {vllm}'s Neuron plugin {plugin} came with SDK {sdk} (NxD Inference "
+                f"{released}), and this program is of NxD Inference {nxdi}: serve it with the SDK "
+                "that compiled it"
+            )
+    return None

@@ -1,0 +1,33 @@
+"""Releases of vLLM's plugin against targets and toolchains."""
+
+from __future__ import annotations
+
+import pytest
+
+from neuroncompile.config.vllm_plugins import check_plugin
+from neuroncompile.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("version", "platform"),
+    [("0.10.2", "trn3"), ("0.2.0", "trn3"), ("0.16", "inf2"), ("0.5.0", "trn1"), ("0.16", "trn1n")],
+)
+def test_targets_that_a_release_does_not_run_on(version: str, platform: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_plugin(version, platform, None)
+    assert caught.value.field == "target.platform"
+    assert platform not in caught.value.legal
+
+
+@pytest.mark.parametrize("version", ["0.11", "0.11.0", "0.2", "0.2.0"])
+def test_program_of_another_sdk_is_warned_of(version: str) -> None:
+    """vLLM's number and the plugin's mean one release."""
+    warning = check_plugin(version, "inf2", "0.9.17334")
+    assert warning is not None
+    assert "SDK 2.26" in warning
+    assert "0.9.17334" in warning
+    assert check_plugin(version, "inf2", "0.6.10598") is None
+
+
+def test_nothing_is_said_of_releases_without_documents() -> None:
+    assert check_plugin("0.13", "trn3", "0.8.16251") is None
