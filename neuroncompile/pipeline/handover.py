@@ -161,6 +161,11 @@ def env_command(
         directory = str(Path(directory).expanduser().absolute())
         found = _looked_at(directory, artifact, store, output)
         draft = draft or found
+    if draft is None and "draft" in spec:
+        raise UsageError(
+            "this program decodes with a draft, and vLLM takes its path as an option",
+            hint="--draft-model PATH, or --dir DIR with what export has written",
+        )
     serving = serving_of(spec["neuron"], draft=draft)
     tp = spec["neuron"]["tp_degree"]
     variables = {
