@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import stat
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ import pytest
 
 from neuroncompile.config.serving import serving_of
 from neuroncompile.errors import ConfigError
-from tests.conftest import Done, Run, write_llama
+from tests.conftest import ROOT, Done, Run, write_llama
 from tests.standins.toolchain import StandIn
 
 SIZES = ("--seq-len=64", "--context-encoding-buckets=32,64", "--token-generation-buckets=64")
@@ -174,6 +177,37 @@ def test_shipped_shards_need_no_checkpoint(bench: Bench, tmp_path: Path) -> None
     assert len(found["weights"]) == 2
 
 
+def test_readmes_example(bench: Bench, tmp_path: Path) -> None:
+    """README's commands for vLLM, run by a shell."""
+    [block] = [
+        text
+        for text in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        if "neuroncompile export" in text
+    ]
+    key = bench.build("--shard", "--tensor-parallel-size=2")
+    script = block.replace("KEY", key[:12]).replace("org/my-fine-tune", str(bench.model))
+    tool = tmp_path / "neuroncompile"
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m neuroncompile "$@"\n')
+    tool.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-ec", script + 'echo "$NEURON_COMPILED_ARTIFACTS $NEURON_RT_VISIBLE_CORES"'],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "NEURONCOMPILE_STORE": str(bench.kept / "store"),
+            "XDG_CACHE_HOME": str(bench.kept / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{tmp_path / 'served'} 0-1"
+    assert len(loaded(tmp_path / "served")["weights"]) == 2
+
+
 def test_shards_that_were_not_cut_are_asked_for(bench: Bench) -> None:
     key = bench.build()
     done = bench(
@@ -317,6 +351,37 @@ def test_environment_leads_the_plugin_to_the_export(bench: Bench) -> None:
     assert "export NEURON_LOGICAL_NC_CONFIG=2" in shell
     docker = bench("env", key, "--for=vllm:0.11", f"--dir={served}", "--format=docker").out
     assert dict(line.split("=", 1) for line in docker.splitlines()) == result["environment"]
+
+
+FUSED = (
+    "--set=enable_fused_speculation=true",
+    "--set=speculation_length=3",
+    "--set=on_device_sampling_config.top_k=1",
+    "--draft-model=self",
+)
+
+
+def test_draft_is_handed_over_with_the_program(bench: Bench) -> None:
+    """Its path is one of vLLM's options, taken from the export where it is not said."""
+    key = bench.build(*FUSED)
+    alone = bench("env", key, "--for=vllm:0.16", "--json")
+    assert alone.code == 2
+    assert "--draft-model" in alone.document["error"]["hint"]
+    without = bench(
+        "export", key, str(bench.place / "x"), "--for=nxdi", f"--model={bench.model}", "--json"
+    )
+    assert without.code == 2
+    served = bench.export(key, "served", "--for=vllm:0.16", "--draft-model=self")
+    config = loaded(served)["config"]["fused_spec_config"]
+    assert config["draft_model_path"] == str(bench.model)
+    for path, more in ((str(bench.model), ()), ("/models/d", ("--draft-model=/models/d",))):
+        done = bench("env", key, "--for=vllm:0.16", f"--dir={served}", *more, "--json")
+        assert done.code == 0, done.err
+        table = dict(
+            word.lstrip("-").partition("=")[::2] for word in done.document["result"]["options"]
+        )
+        speculation = json.loads(table["speculative-config"])
+        assert speculation == {"model": path, "num_speculative_tokens": 3}
 
 
 @pytest.mark.parametrize("version", ["0.21", "0.24.0", "1.0"])
