@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from neuroncompile.errors import ConfigError
 
-__all__ = ["check_plugin"]
+__all__ = ["check_plugin", "is_first", "is_fork"]
 
 _SECOND_GENERATION = ("trn1", "trn1n", "inf2", "trn2")
 
@@ -19,6 +19,21 @@ _PLUGINS = (
     ("0.11", "0.2", "2.26", "0.6", _SECOND_GENERATION),
     ("0.16", "0.5", "2.29", "0.9", ("trn2", "trn3")),
 )
+
+
+def is_fork(version: str) -> bool:
+    """Whether this vLLM is older than the plugin: a fork of AWS's with options of its own."""
+    first, second = (int(number) for number in version.split(".")[:2])
+    return first == 0 and (second == 0 or 7 <= second <= 9)
+
+
+def is_first(version: str) -> bool:
+    """Whether it is the plugin's first release, which differs in how its options are read.
+
+    It takes `num_gpu_blocks_override` as it is, where 0.2 adds one for vLLM's null block
+    (platform.py), and it samples on the device only (`NeuronCausalLM.sample`).
+    """
+    return version.split(".")[:2] in (["0", "10"], ["0", "1"])
 
 
 def check_plugin(version: str, platform: str, nxdi: str | None) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.config.serving import serving_of
-from neuroncompile.config.vllm_plugins import check_plugin
+from neuroncompile.config.vllm_plugins import check_plugin, is_first, is_fork
 from neuroncompile.errors import ConfigError, UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.exported import check_exported
@@ -44,7 +44,7 @@ def consumer_of(text: str) -> Consumer:
 
     Raises:
         UsageError: neither nxdi nor vllm:VERSION.
-        ConfigError: a vLLM with a compile cache of its own.
+        ConfigError: a vLLM with a compile cache of its own, or one older than the plugin.
     """
     name, colon, version = text.partition(":")
     numbers = version.split(".")[:2]
@@ -65,6 +65,15 @@ def consumer_of(text: str) -> Consumer:
             legal=["nxdi", "vllm below 0.21"],
             hint="compile with the plugin (VLLM_NEURON_CPU_COMPILE=1) and carry its cache, or "
             "serve this program with vllm below 0.21",
+        )
+    if is_fork(version):
+        raise ConfigError(
+            f"vllm {version} on Neuron is a fork, whose options are not the plugin's",
+            field="--for",
+            value=text,
+            legal=["nxdi", "vllm 0.10 to 0.20, or the plugin's own number"],
+            hint="export --for nxdi; a fork finds that directory through "
+            "NEURON_COMPILED_ARTIFACTS, and its options have to be chosen by hand",
         )
     return Consumer("vllm", version)
 
@@ -119,7 +128,7 @@ def check_consumer(
             legal=target["lnc"],
             hint="build it again with one of both",
         )
-    serving_of(spec["neuron"], draft=draft)
+    serving_of(spec["neuron"], draft=draft, first=is_first(consumer.version))
     return warning
 
 
@@ -166,7 +175,7 @@ def env_command(
             "this program decodes with a draft, and vLLM takes its path as an option",
             hint="--draft-model PATH, or --dir DIR with what export has written",
         )
-    serving = serving_of(spec["neuron"], draft=draft)
+    serving = serving_of(spec["neuron"], draft=draft, first=is_first(consumer.version))
     tp = spec["neuron"]["tp_degree"]
     variables = {
         "NEURON_COMPILED_ARTIFACTS": directory or "DIR",

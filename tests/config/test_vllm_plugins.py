@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuroncompile.config.vllm_plugins import check_plugin
+from neuroncompile.config.vllm_plugins import check_plugin, is_first, is_fork
 from neuroncompile.errors import ConfigError
 
 
@@ -31,3 +31,20 @@ def test_program_of_another_sdk_is_warned_of(version: str) -> None:
 
 def test_nothing_is_said_of_releases_without_documents() -> None:
     assert check_plugin("0.13", "trn3", "0.8.16251") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "first", "fork"),
+    [
+        ("0.7.2", False, True),
+        ("0.9", False, True),
+        ("0.10.2", True, False),
+        ("0.1.0", True, False),
+        ("0.11.0", False, False),
+        ("0.2", False, False),
+        ("0.16", False, False),
+    ],
+)
+def test_which_plugin_it_is(version: str, first: bool, fork: bool) -> None:
+    assert is_first(version) is first
+    assert is_fork(version) is fork

@@ -462,6 +462,44 @@ def test_options_lead_back_to_the_program(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "second", "first"),
+    [
+        ({}, 4, 5),
+        (
+            {
+                "is_block_kv_layout": True,
+                "is_prefix_caching": True,
+                "pa_block_size": 32,
+                "pa_num_blocks": 300,
+            },
+            299,
+            300,
+        ),
+    ],
+    ids=["contiguous", "paged"],
+)
+def test_blocks_as_each_plugin_counts_them(more: dict[str, Any], second: int, first: int) -> None:
+    """0.2 adds one for vLLM's null block, and 0.1 does not: both end at the same number."""
+    neuron = {**BASE, **more}
+    assert f"--num-gpu-blocks-override={second}" in serving_of(neuron).options
+    assert f"--num-gpu-blocks-override={first}" in serving_of(neuron, first=True).options
+
+
+def test_first_plugin_samples_on_the_device_only() -> None:
+    neuron = {**BASE, "on_device_sampling_config": None}
+    assert serving_of(neuron).environment["NEURON_ON_DEVICE_SAMPLING_DISABLED"] == "1"
+    with pytest.raises(ConfigError) as caught:
+        serving_of(neuron, first=True)
+    assert caught.value.field == "on_device_sampling_config"
+
+
+def test_forks_older_than_the_plugin_are_named(bench: Bench) -> None:
+    done = bench("env", "0" * 12, "--for=vllm:0.9.0", "--json")
+    assert done.code == 5
+    assert "fork" in done.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("more", "field"),
     [
         ({"padding_side": "left"}, "padding_side"),
