@@ -27,6 +27,7 @@ from neuroncompile.errors import ConfigError, CorruptArtifactError
 from neuroncompile.keys import canonical, compile_spec
 from neuroncompile.models.architecture import architecture_of, normalise
 from neuroncompile.pipeline.exported import check_exported
+from neuroncompile.pipeline.handover import check_consumer, consumer_of
 from neuroncompile.store import Artifact, Layer, Store
 from tests.conftest import Done, Run, write_llama
 
@@ -338,6 +339,13 @@ def test_program_of_another_sdk_than_the_plugins_is_said(bench: Bench) -> None:
     done = bench("env", bench.artifact.key, "--for=vllm:0.11", "--dir=/srv/x", "--json")
     assert done.code == 0
     assert any("SDK 2.26" in text for text in done.document["warnings"])
+
+
+def test_config_that_its_own_reader_fails_on_is_said() -> None:
+    """NxDI 0.9's from_json_string asserts on what its to_json_string writes of kv_quant_config."""
+    spec: dict[str, Any] = {"neuron": {"kv_quant_config": {"k": "direct_cast"}}}
+    assert "kv_quant_config" in str(check_consumer(consumer_of("nxdi"), spec))
+    assert check_consumer(consumer_of("nxdi"), {"neuron": {}}) is None
 
 
 # --- the plugin's own functions
