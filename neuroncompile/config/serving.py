@@ -139,6 +139,16 @@ def _overrides(neuron: Mapping[str, Any]) -> dict[str, Any]:
         "padding_side": "right",
         "on_device_sampling_config": SAMPLING,
     }
+    vision = neuron.get("vision_neuron_config")
+    if vision is not None:
+        # of a family with images the plugin reads these two alone, and asserts that both are all
+        text = neuron.get("text_neuron_config") or {}
+        parts = ("text_neuron_config", "vision_neuron_config")
+        rest = {name: value for name, value in neuron.items() if name not in parts}
+        return {
+            "text_neuron_config": _overrides({**rest, **text}),
+            "vision_neuron_config": dict(vision),
+        }
     asked = {"on_device_sampling_config": None, **neuron}
     return {
         name: value

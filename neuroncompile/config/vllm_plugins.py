@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from neuroncompile.errors import ConfigError
 
-__all__ = ["check_plugin", "is_first", "is_fork"]
+__all__ = ["check_family", "check_plugin", "is_first", "is_fork"]
 
 _SECOND_GENERATION = ("trn1", "trn1n", "inf2", "trn2")
 
@@ -19,6 +19,41 @@ _PLUGINS = (
     ("0.11", "0.2", "2.26", "0.6", _SECOND_GENERATION),
     ("0.16", "0.5", "2.29", "0.9", ("trn2", "trn3")),
 )
+
+
+_UNSERVED = {
+    "LlavaForConditionalGeneration": "its loader refuses Pixtral",
+    "MllamaForConditionalGeneration": "of the families with images it serves Llama 4 alone",
+    "Qwen2VLForConditionalGeneration": "its loader does not find NxD Inference's class",
+    "Qwen3VLForConditionalGeneration": "its loader does not find NxD Inference's class",
+    "GptOssForCausalLM": "its loader does not find NxD Inference's class",
+}
+"""Families of NxD Inference's that releases 0.1 and 0.2 do not serve: README, and the loader's
+`get_neuron_model` and `_get_neuron_model_cls`. Release 0.1 does find gpt-oss."""
+
+
+def check_family(version: str, architecture: str) -> None:
+    """Refuse a family that this release of the plugin is known not to serve.
+
+    Args:
+        architecture: first of the model's `architectures`.
+
+    Raises:
+        ConfigError: with what the plugin does instead.
+    """
+    first = is_first(version)
+    second = version.split(".")[:2] in (["0", "11"], ["0", "2"])
+    if not (first or second) or (first and architecture == "GptOssForCausalLM"):
+        return
+    if architecture in _UNSERVED:
+        raise ConfigError(
+            f"vLLM {version}'s Neuron plugin does not serve {architecture}: "
+            f"{_UNSERVED[architecture]}",
+            field="model.architectures",
+            value=architecture,
+            legal="a family that the plugin serves",
+            hint="export --for nxdi, or name a newer vLLM that serves it in --for",
+        )
 
 
 def is_fork(version: str) -> bool:

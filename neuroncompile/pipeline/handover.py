@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.config.serving import serving_of
-from neuroncompile.config.vllm_plugins import check_plugin, is_first, is_fork
+from neuroncompile.config.vllm_plugins import check_family, check_plugin, is_first, is_fork
 from neuroncompile.errors import ConfigError, UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.exported import check_exported
@@ -123,6 +123,7 @@ def check_consumer(
             hint="export it --for nxdi",
         )
     target, nxdi = spec["target"], spec["toolchain"].get("neuronx-distributed-inference")
+    check_family(consumer.version, next(iter(spec["model"].get("architectures") or [""])))
     warning = check_plugin(consumer.version, target["platform"], nxdi)
     lnc = spec["neuron"].get("logical_nc_config")
     if lnc is not None and target.get("lnc") is not None and lnc != target["lnc"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuroncompile.config.vllm_plugins import check_plugin, is_first, is_fork
+from neuroncompile.config.vllm_plugins import check_family, check_plugin, is_first, is_fork
 from neuroncompile.errors import ConfigError
 
 
@@ -48,3 +48,32 @@ def test_nothing_is_said_of_releases_without_documents() -> None:
 def test_which_plugin_it_is(version: str, first: bool, fork: bool) -> None:
     assert is_first(version) is first
     assert is_fork(version) is fork
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture"),
+    [
+        ("0.11.0", "Qwen2VLForConditionalGeneration"),
+        ("0.2.0", "GptOssForCausalLM"),
+        ("0.10.2", "LlavaForConditionalGeneration"),
+        ("0.1", "MllamaForConditionalGeneration"),
+    ],
+)
+def test_families_that_a_release_does_not_serve(version: str, architecture: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_family(version, architecture)
+    assert caught.value.field == "model.architectures"
+    assert caught.value.value == architecture
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture"),
+    [
+        ("0.11", "Llama4ForConditionalGeneration"),
+        ("0.11", "Qwen3MoeForCausalLM"),
+        ("0.10", "GptOssForCausalLM"),
+        ("0.16", "Qwen2VLForConditionalGeneration"),
+    ],
+)
+def test_families_that_a_release_may_serve(version: str, architecture: str) -> None:
+    check_family(version, architecture)

@@ -485,6 +485,23 @@ def test_blocks_as_each_plugin_counts_them(more: dict[str, Any], second: int, fi
     assert f"--num-gpu-blocks-override={first}" in serving_of(neuron, first=True).options
 
 
+def test_family_with_images_is_overridden_in_its_two_parts() -> None:
+    """The plugin asserts that an override has no other key for such a family."""
+    vision = {"batch_size": 1, "tp_degree": 8}
+    neuron = {
+        **BASE,
+        "fused_qkv": True,
+        "text_neuron_config": {"enable_bucketing": False},
+        "vision_neuron_config": vision,
+    }
+    assert serving_of(neuron).overrides == {
+        "text_neuron_config": {"enable_bucketing": False, "fused_qkv": True},
+        "vision_neuron_config": vision,
+    }
+    plain = {**BASE, "vision_neuron_config": vision}
+    assert set(serving_of(plain).overrides) == {"text_neuron_config", "vision_neuron_config"}
+
+
 def test_first_plugin_samples_on_the_device_only() -> None:
     neuron = {**BASE, "on_device_sampling_config": None}
     assert serving_of(neuron).environment["NEURON_ON_DEVICE_SAMPLING_DISABLED"] == "1"
