@@ -24,6 +24,7 @@ __all__ = [
     "check_adapters",
     "custom_class",
     "draft_of",
+    "normal_draft",
     "refuse_on_cpu",
 ]
 
@@ -139,7 +140,7 @@ def draft_of(
     from neuroncompile.models.vocabulary import check_vocabularies
 
     eagle = bool(config.get("enable_eagle_speculation"))
-    own = _normal(model, target, normal, eagle=eagle)
+    own = normal_draft(model, target, normal, eagle=eagle)
     warning = None
     if model is not target and not (eagle and model.tokenizer_dir is None):
         warning = check_vocabularies(
@@ -202,9 +203,17 @@ def _pinned(
     )
 
 
-def _normal(
+def normal_draft(
     model: PinnedModel, target: PinnedModel, normal: Mapping[str, Any], *, eagle: bool
 ) -> dict[str, Any]:
+    """A draft's normalised config, whose class may be known to NxDI only as the target's.
+
+    Args:
+        normal: the target's, for a target that is its own draft.
+
+    Raises:
+        ModelError: a family that is not known.
+    """
     from neuroncompile.models.architecture import architecture_of, normalise
 
     if model is target:
