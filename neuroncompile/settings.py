@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "NEURONCOMPILE_LAYERS": "read-only stores below it, separated as in PATH",
     "NEURONCOMPILE_JOBS": "how many compilers may run at once",
     "NEURONCOMPILE_TOOLCHAIN": "toolchain name or frozen file, as --toolchain",
+    "NEURONCOMPILE_LOCK": "lock file instead of neuroncompile.lock in the working directory",
     "NEURONCOMPILE_NEURON_PYTHON": "interpreter with the Neuron SDK, if the toolchain names none",
     "NEURONCOMPILE_TIME_LIMIT": "seconds that compiling one program for Neuron may take",
     "NEURONCOMPILE_MEMORY_LIMIT": "GB of memory that its compilers may hold together",

@@ -33,8 +33,10 @@ COMMANDS = {
     "plan": "say what a program needs, and whether it fits",
     "explain": "why two keys differ, or what a key is made of",
     "store": "look into the artifact store",
-    "recipes": "list and show recipes",
-    "toolchain": "show and freeze compiler toolchains",
+    "recipes": "list, show and check recipes",
+    "doctor": "say what is wrong with this machine, and what mends it",
+    "lock": "write down what recipes mean today, for build --locked",
+    "toolchain": "list, show and freeze compiler toolchains",
     "models": "list model families",
     "targets": "list and show compile targets",
 }

@@ -60,6 +60,7 @@ def build(
     adapter: o.Adapter = None,
     jobs: o.Jobs = None,
     retry_failed: o.RetryFailed = False,
+    locked: o.Locked = False,
     require_cached: o.RequireCached = False,
     tier: o.Tier = None,
     push: Annotated[

@@ -12,8 +12,9 @@ __all__ = ["register"]
 
 EXAMPLES = """
 vLLM takes a program's own config without comparing it to its options, while its scheduler and
-cache follow the options; these are the ones that say the same. From vLLM's Neuron plugin 0.21 on
-there is no such hand-over, and this says why.
+cache follow the options; these are the ones that say the same. Every file
+in --dir is checked first. From vLLM's Neuron plugin 0.21 on there is no such hand-over, and this
+says why.
 
 Examples:
 

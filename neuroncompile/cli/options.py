@@ -192,6 +192,10 @@ Adapter = Annotated[
         help="LoRA adapter to make room for; repeatable (Neuron targets).",
     ),
 ]
+Locked = Annotated[
+    bool,
+    typer.Option("--locked", help="Refuse what leads to another key than neuroncompile.lock has."),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Compilers at once  [default: one per core]")
 ]
@@ -251,6 +255,7 @@ def build_request(params: Mapping[str, Any]) -> BuildRequest:
         draft=params["draft_model"] or None,
         adapters=tuple(params["adapter"] or ()),
         fallback=params.get("fallback", False),
+        locked=params.get("locked", False),
     )
 
 

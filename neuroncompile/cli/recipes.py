@@ -1,4 +1,4 @@
-"""`neuroncompile recipes ls|show`."""
+"""`neuroncompile recipes ls|show|check`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,25 @@ Example:
   neuroncompile recipes show smollm2-135m
 """
 
+CHECK = """Check recipes as a build would before it begins; nothing is downloaded.
+
+Schema, keywords, combinations, target, toolchain and known issues, for every point of a matrix.
+Exit 5 when one cannot be built.
+
+Examples:
+
+\b
+  neuroncompile recipes check                        all that can be named
+  neuroncompile recipes check ./mine.toml --json
+"""
+
 
 def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:
     """Add the group to `app`."""
     group = typer.Typer(help=f"{summary[0].upper()}{summary[1:]}.", no_args_is_help=True)
     group.command("ls", help=LS, epilog=epilog)(ls)
     group.command("show", help=SHOW, epilog=epilog)(show)
+    group.command("check", help=CHECK, epilog=epilog)(check)
     app.add_typer(group, name=name, short_help=summary)
 
 
@@ -50,3 +63,15 @@ def show(
 
     state: State = ctx.obj
     return recipes_show_command(recipe, state.output)
+
+
+def check(
+    ctx: typer.Context,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE…]", help="Names or paths; default: all.")
+    ] = None,
+) -> int:
+    from neuroncompile.pipeline.recipes_check import recipes_check_command
+
+    state: State = ctx.obj
+    return recipes_check_command(recipes or [], state.settings(), state.output)

@@ -97,6 +97,7 @@ def run(
     adapter: o.Adapter = None,
     jobs: o.Jobs = None,
     retry_failed: o.RetryFailed = False,
+    locked: o.Locked = False,
     require_cached: o.RequireCached = False,
     artifact: Annotated[
         str,

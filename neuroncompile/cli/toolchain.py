@@ -1,4 +1,4 @@
-"""`neuroncompile toolchain show|freeze`."""
+"""`neuroncompile toolchain ls|show|freeze`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from neuroncompile.cli import options as o
 from neuroncompile.cli.state import State
 
 __all__ = ["register"]
+
+LS = """List toolchains: the named ones, this interpreter's, and the SDKs that are known.
+
+Examples:
+
+\b
+  neuroncompile toolchain ls
+  neuroncompile toolchain ls --json
+"""
 
 SHOW = """Show a toolchain's packages: this interpreter's, a frozen file's, or an SDK's.
 
@@ -23,11 +32,14 @@ Examples:
 
 FREEZE = """Write a toolchain's exact versions to a file.
 
-A host without any compiler computes the same keys from that file.
+A host without any compiler computes the same keys from that file. With --name it becomes one of
+this user's named toolchains, its interpreter included.
 
 Examples:
 
 \b
+  neuroncompile toolchain freeze --python /opt/neuron/bin/python -o sdk.toml
+  neuroncompile toolchain freeze --python /opt/neuron/bin/python --name neuron
   neuroncompile toolchain freeze -o cpu.toml
   neuroncompile build smollm2-135m --toolchain ./cpu.toml --check
 """
@@ -36,9 +48,17 @@ Examples:
 def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:
     """Add the group to `app`."""
     group = typer.Typer(help=f"{summary[0].upper()}{summary[1:]}.", no_args_is_help=True)
+    group.command("ls", help=LS, epilog=epilog)(ls)
     group.command("show", help=SHOW, epilog=epilog)(show)
     group.command("freeze", help=FREEZE, epilog=epilog)(freeze)
     app.add_typer(group, name=name, short_help=summary)
+
+
+def ls(ctx: typer.Context) -> int:
+    from neuroncompile.pipeline.toolchain_command import toolchain_ls_command
+
+    state: State = ctx.obj
+    return toolchain_ls_command(state.settings(), state.output)
 
 
 def show(
@@ -48,7 +68,7 @@ def show(
     ] = "",
     target: o.Target = "cpu",
 ) -> int:
-    from neuroncompile.pipeline.catalogue import toolchain_show_command
+    from neuroncompile.pipeline.toolchain_command import toolchain_show_command
 
     state: State = ctx.obj
     return toolchain_show_command(toolchain or None, target, state.settings(), state.output)
@@ -63,10 +83,22 @@ def freeze(
     out: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Default: print it.")
     ] = "",
+    python: Annotated[
+        str, typer.Option(metavar="PATH", help="Interpreter with the Neuron SDK.")
+    ] = "",
+    as_name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Keep it as --toolchain NAME.")
+    ] = "",
 ) -> int:
-    from neuroncompile.pipeline.catalogue import toolchain_freeze_command
+    from neuroncompile.pipeline.toolchain_command import toolchain_freeze_command
 
     state: State = ctx.obj
     return toolchain_freeze_command(
-        toolchain or None, target, out or None, state.settings(), state.output
+        toolchain or None,
+        target,
+        out or None,
+        state.settings(),
+        state.output,
+        python=python or None,
+        as_name=as_name or None,
     )

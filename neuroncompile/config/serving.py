@@ -2,7 +2,8 @@
 
 vLLM's Neuron plugin derives a neuron config from its options and then takes the program's own
 without comparing; its scheduler and its cache, though, follow the options. So both have to say
-the same. From vllm-neuron 0.2.0, worker/neuronx_distributed_model_loader.py and platform.py.
+the same. From vllm-neuron 0.1.0 and 0.2.0, worker/neuronx_distributed_model_loader.py and
+platform.py.
 """
 
 from __future__ import annotations
@@ -61,17 +62,24 @@ class Serving(NamedTuple):
     overrides: Mapping[str, Any]
 
 
-def serving_of(neuron: Mapping[str, Any], *, draft: str | None = None) -> Serving:
+def serving_of(
+    neuron: Mapping[str, Any], *, draft: str | None = None, first: bool = False
+) -> Serving:
     """The options and variables that match a program.
 
     Args:
         neuron: its NxDI keywords, as asked and derived.
         draft: the draft's path or name, where the program has one.
+        first: for the plugin's first release (`vllm_plugins.is_first`).
 
     Raises:
         ConfigError: the plugin cannot serve it, by the name of the keyword.
     """
     _check(neuron)
+    if first and neuron.get("on_device_sampling_config") is None:
+        raise _refused(
+            "on_device_sampling_config", None, "set", "this plugin samples on the device only"
+        )
     batch, length = neuron["batch_size"], neuron["seq_len"]
     paged = bool(neuron.get("is_block_kv_layout"))
     options = [
@@ -104,6 +112,8 @@ def serving_of(neuron: Mapping[str, Any], *, draft: str | None = None) -> Servin
         options += [caching, f"--block-size={size}"]
     else:
         options.append("--no-enable-prefix-caching")
+    if first:
+        blocks += 1  # nothing is added: the option says vLLM's null block, too
     options.append(f"--num-gpu-blocks-override={blocks}")
     if neuron.get("speculation_length"):
         options.append(f"--speculative-config={json.dumps(_speculation(neuron, draft))}")
@@ -129,6 +139,16 @@ def _overrides(neuron: Mapping[str, Any]) -> dict[str, Any]:
         "padding_side": "right",
         "on_device_sampling_config": SAMPLING,
     }
+    vision = neuron.get("vision_neuron_config")
+    if vision is not None:
+        # of a family with images the plugin reads these two alone, and asserts that both are all
+        text = neuron.get("text_neuron_config") or {}
+        parts = ("text_neuron_config", "vision_neuron_config")
+        rest = {name: value for name, value in neuron.items() if name not in parts}
+        return {
+            "text_neuron_config": _overrides({**rest, **text}),
+            "vision_neuron_config": dict(vision),
+        }
     asked = {"on_device_sampling_config": None, **neuron}
     return {
         name: value

@@ -174,13 +174,19 @@ def toolchain_directory(environ: Mapping[str, str] | None = None) -> Path:
     return root / "neuroncompile" / "toolchains"
 
 
-def frozen_text(toolchain: Toolchain) -> str:
-    """The file's text. The interpreter's path is left out: it names this machine."""
+def frozen_text(toolchain: Toolchain, *, with_python: bool = False) -> str:
+    """The file's text.
+
+    Args:
+        with_python: write the interpreter's path, too, which names this machine.
+    """
+    python = toolchain.python if with_python else None
     lines = [
         "# The compiler's exact versions; they are part of every key.",
         "schema = 1",
         f"name = {_quote(toolchain.name)}",
         f"backend = {_quote(toolchain.backend)}",
+        *([f"python = {_quote(python)}"] if python else []),
         "",
         "[packages]",
         *(f"{_quote(name)} = {_quote(version)}" for name, version in toolchain.spec().items()),
@@ -188,7 +194,7 @@ def frozen_text(toolchain: Toolchain) -> str:
     return "\n".join(lines) + "\n"
 
 
-def freeze(toolchain: Toolchain, path: Path) -> None:
+def freeze(toolchain: Toolchain, path: Path, *, with_python: bool = False) -> None:
     """Write `frozen_text` to a file, whole or not at all.
 
     Raises:
@@ -197,7 +203,7 @@ def freeze(toolchain: Toolchain, path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(frozen_text(toolchain), encoding="utf-8")
+        partial.write_text(frozen_text(toolchain, with_python=with_python), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -1,32 +1,13 @@
-"""What can be named: recipes and toolchains."""
+"""What can be named: recipes and model families."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from neuroncompile.backends import backend_for
-from neuroncompile.config import (
-    Toolchain,
-    find_recipe,
-    freeze,
-    frozen_text,
-    list_recipes,
-    load_recipe,
-    load_toolchain,
-    resolve_toolchain,
-)
-from neuroncompile.hardware.targets import parse_target
+from neuroncompile.config import list_recipes, load_recipe
 from neuroncompile.output import Output
-from neuroncompile.settings import Settings
 
-__all__ = [
-    "models_ls_command",
-    "recipes_ls_command",
-    "recipes_show_command",
-    "toolchain_freeze_command",
-    "toolchain_show_command",
-]
+__all__ = ["models_ls_command", "recipes_ls_command", "recipes_show_command"]
 
 NXDI_VERIFIED = "0.9"
 """The last NxDI release with public source; what is listed later is unverified."""
@@ -84,46 +65,6 @@ def recipes_show_command(name: str, output: Output) -> int:
     return 0
 
 
-def toolchain_show_command(
-    name: str | None, target: str, settings: Settings, output: Output
-) -> int:
-    """Package versions of one toolchain."""
-    toolchain = _toolchain(name, target, settings)
-    output.note(f"{toolchain.name} ({toolchain.backend}; {toolchain.origin})")
-    output.table(("PACKAGE", "VERSION"), sorted(toolchain.packages.items()))
-    output.result(
-        {
-            "name": toolchain.name,
-            "backend": toolchain.backend,
-            "origin": toolchain.origin,
-            "packages": toolchain.spec(),
-        }
-    )
-    return 0
-
-
-def toolchain_freeze_command(
-    name: str | None, target: str, out: str | None, settings: Settings, output: Output
-) -> int:
-    """Write one toolchain's versions to a file, or print them."""
-    toolchain = _toolchain(name, target, settings)
-    path = None
-    if out is None:
-        output.stream(frozen_text(toolchain))
-    else:
-        path = Path(out)
-        freeze(toolchain, path)
-        output.note(f"wrote {path}")
-    output.result(
-        {
-            "path": str(path) if path else None,
-            "backend": toolchain.backend,
-            "packages": toolchain.spec(),
-        }
-    )
-    return 0
-
-
 def models_ls_command(output: Output) -> int:
     """Families with class, NxDI's module and releases, and what the cpu target runs."""
     from neuroncompile.models.families import ARCHITECTURES, STAND_INS
@@ -159,13 +100,3 @@ def models_ls_command(output: Output) -> int:
     output.note(f"read from NxDI up to {NXDI_VERIFIED}; others: build --model-class SOURCE:CLASS")
     output.result(rows)
     return 0
-
-
-def _toolchain(name: str | None, target: str, settings: Settings) -> Toolchain:
-    name = name or settings.toolchain
-    recipe = load_recipe(name) if name and find_recipe(name) else None
-    if name and recipe is None:
-        return load_toolchain(name, origin="named")
-    wanted = recipe.target if recipe is not None and recipe.target else parse_target(target)
-    backend = backend_for(wanted.platform)
-    return resolve_toolchain(backend.name, recipe=recipe, identity=backend.identity())

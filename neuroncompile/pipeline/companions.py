@@ -24,6 +24,7 @@ __all__ = [
     "check_adapters",
     "custom_class",
     "draft_of",
+    "normal_draft",
     "refuse_on_cpu",
 ]
 
@@ -132,12 +133,14 @@ def draft_of(
             hint='add ref = "org/name" under [draft]',
         )
     _check_speculation(config)
+    if not table.get("revision"):
+        table = {**table, "revision": request.pins.get(table["ref"])}
     model = _pinned(table, recipe, target, settings, progress, before_download, from_facts)
     from neuroncompile.config.draft import draft_config
     from neuroncompile.models.vocabulary import check_vocabularies
 
     eagle = bool(config.get("enable_eagle_speculation"))
-    own = _normal(model, target, normal, eagle=eagle)
+    own = normal_draft(model, target, normal, eagle=eagle)
     warning = None
     if model is not target and not (eagle and model.tokenizer_dir is None):
         warning = check_vocabularies(
@@ -200,9 +203,17 @@ def _pinned(
     )
 
 
-def _normal(
+def normal_draft(
     model: PinnedModel, target: PinnedModel, normal: Mapping[str, Any], *, eagle: bool
 ) -> dict[str, Any]:
+    """A draft's normalised config, whose class may be known to NxDI only as the target's.
+
+    Args:
+        normal: the target's, for a target that is its own draft.
+
+    Raises:
+        ModelError: a family that is not known.
+    """
     from neuroncompile.models.architecture import architecture_of, normalise
 
     if model is target:
@@ -248,7 +259,7 @@ def adapters_of(
         name: open_adapter(
             reference,
             settings,
-            revision=revision,
+            revision=revision or request.pins.get(reference),
             progress=progress,
             before_download=before_download,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,7 @@ from neuroncompile.backends.nxdi.model_directory import lay_out
 from neuroncompile.backends.nxdi.process import Worker, identity_of
 from neuroncompile.backends.nxdi.surroundings import runtime_environment
 from neuroncompile.errors import RunError, ToolchainError
+from neuroncompile.hardware.neuron_ls import Device, choose_cores, cpus_near, neuron_devices
 from neuroncompile.keys import spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
@@ -25,7 +28,7 @@ from neuroncompile.pipeline.shards import quantised_in, shard_spec_of, weight_pa
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
-__all__ = ["check_device", "check_runtime", "load_order", "open_engine"]
+__all__ = ["check_device", "check_lnc", "check_runtime", "load_order", "open_engine"]
 
 RUNTIME = (
     "neuronx-distributed-inference",
@@ -100,13 +103,44 @@ def open_engine(
     place = Path(tempfile.mkdtemp(prefix="neuroncompile-run-"))
     held.callback(shutil.rmtree, place, ignore_errors=True)
     order = load_order(plan, view, weights, settings, output, store, place, held)
+    devices = neuron_devices()
+    check_lnc(plan.target.lnc or 1, devices)
+    cores = choose_cores(devices, int(plan.config["tp_degree"]))
+    name = f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else str(cores[0])
     worker = Worker(
         python,
-        environment=runtime_environment(plan.spec, python, None),
+        environment=runtime_environment(plan.spec, python, name),
         directory=place,
         log=place / "worker.log",
     )
-    return NxdiEngine(worker, order, plan.target.text)
+    _bind(worker, cpus_near(devices, cores), name, output)
+    return NxdiEngine(worker, order, f"{plan.target.text}, cores {name}")
+
+
+def check_lnc(lnc: int, devices: Sequence[Device]) -> None:
+    """Whether the runtime joins cores as the program expects.
+
+    Raises:
+        RunError: with both settings.
+    """
+    here = sorted({device.lnc for device in devices})
+    if here and here != [lnc]:
+        raise RunError(
+            f"this program has LNC {lnc}, and the devices are set to {', '.join(map(str, here))}",
+            hint=f"export NEURON_LOGICAL_NC_CONFIG={lnc}, or build it with --lnc {here[0]}",
+            details={"program": lnc, "devices": here},
+        )
+
+
+def _bind(worker: Worker, cpus: Sequence[int], cores: str, output: Output) -> None:
+    """Keep the worker on the CPUs that are near its devices; elsewhere copies cross sockets."""
+    usable = sorted(os.sched_getaffinity(0).intersection(cpus))
+    if not usable:
+        output.note(f"cores {cores}; not bound, since nothing tells which CPUs are near", level=1)
+        return
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(worker.process.pid, usable)
+        output.note(f"cores {cores}, bound to CPUs {usable[0]}-{usable[-1]} ({len(usable)})")
 
 
 def load_order(

@@ -19,24 +19,24 @@ from neuroncompile.backends.nxdi.inference_config import for_model
 from neuroncompile.errors import (
     ConfigError,
     CorruptArtifactError,
-    ModelError,
     StoreError,
     UsageError,
 )
-from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, without
-from neuroncompile.keys.explain import differences
 from neuroncompile.models import PinnedModel
 from neuroncompile.output import Output, human_bytes
+from neuroncompile.pipeline.exported import CONFIG, KEPT_APART, SIDECAR
 from neuroncompile.pipeline.handover import check_consumer, consumer_of, program_of
-from neuroncompile.pipeline.progress import Transfer
+from neuroncompile.pipeline.served_model import (
+    checkpoint_directory,
+    served_draft,
+    served_model,
+)
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
 
 __all__ = ["ExportRequest", "export_command"]
 
-SIDECAR = "neuroncompile.json"
-KEPT_APART = ("constructed.json", "program.json", "compile.log")
 TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -86,12 +86,13 @@ def export_command(request: ExportRequest, settings: Settings, output: Output) -
     consumer = consumer_of(request.consumer)
     store = open_store(settings, output)
     artifact, spec = program_of(request.key, store)
-    check_consumer(consumer, spec, request.draft_path or request.draft)
+    warning = check_consumer(consumer, spec, request.draft_path or request.draft)
+    if warning is not None:
+        output.warn(warning)
     directory = Path(request.directory).expanduser().absolute()
-    _check_place(directory)
-    model = _model(request.model, request.revision, settings, output)
-    _check_model(model, spec["model"], spec)
-    draft = _draft(request, spec, settings, output)
+    _check_place(directory, settings)
+    model = served_model(request.model, request.revision, spec, settings, output)
+    draft = _draft(request, spec, model, settings, output)
     shards = _shards(request, spec, model, draft, settings, store) if request.shards else None
     places = _places(request, spec, model, draft, settings, output, bool(shards))
     store.count("hit", "compile", artifact.key)
@@ -99,7 +100,8 @@ def export_command(request: ExportRequest, settings: Settings, output: Output) -
     try:
         with store.hold(artifact):
             files = _fill(staged, store, artifact, shards)
-        _write_config(staged, store, artifact, spec, model, places, sharded=bool(shards))
+        _write_config(staged, store, artifact, spec, (model, draft), places, bool(shards))
+        _write_config_json(model, staged)
         _copy_tokenizer(model, staged)
         _write(staged / SIDECAR, json.dumps(_sidecar(artifact, spec, model), indent=1) + "\n")
         _publish(staged, directory, writable=request.copy)
@@ -134,8 +136,13 @@ def export_command(request: ExportRequest, settings: Settings, output: Output) -
     return 0
 
 
-def _check_place(directory: Path) -> None:
+def _check_place(directory: Path, settings: Settings) -> None:
     parent = directory.parent
+    if Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(settings.store)):
+        raise UsageError(
+            f"{directory} lies in the store, whose files vLLM's loader would delete",
+            hint="name a directory elsewhere",
+        )
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise UsageError(f"{directory} is there and no directory", hint="name another directory")
     if directory.is_dir() and any(directory.iterdir()):
@@ -147,42 +154,12 @@ def _check_place(directory: Path) -> None:
         raise UsageError(f"no directory {parent}", hint=f"mkdir -p {parent}")
 
 
-def _model(reference: str, revision: str | None, settings: Settings, output: Output) -> PinnedModel:
-    from neuroncompile import models
-
-    return models.resolve(reference, settings, revision=revision, progress=Transfer(output))
-
-
-def _check_model(model: PinnedModel, kept: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-    """The program must be of this architecture, down to the last field that counts."""
-    from neuroncompile.keys import canonical
-    from neuroncompile.models.architecture import architecture_of, normalise
-
-    kept = {name: value for name, value in kept.items() if name != "class"}
-    try:
-        architecture = architecture_of(model.config)
-    except ModelError:
-        if "class" in spec["model"]:
-            return  # a class of the user's, for a family that only it knows
-        raise
-    fused = bool(spec["neuron"].get("enable_fused_speculation"))
-    named = {**normalise(model.config, architecture), "architectures": [architecture.name]}
-    own = canonical(without(named, MODEL_EXCLUSIONS, fused_speculation=fused))
-    told = differences({"model": dict(kept)}, {"model": own})
-    if told:
-        first = told[0]
-        raise ConfigError(
-            f"{model.name} is not what this program was compiled for: "
-            + ", ".join(f"{d.path} {d.left!r} compiled, {d.right!r} here" for d in told[:4]),
-            field=first.path,
-            value=first.right,
-            legal=first.left,
-            hint="name the model it was built with, or a fine-tune of it; build this one otherwise",
-        )
-
-
 def _draft(
-    request: ExportRequest, spec: Mapping[str, Any], settings: Settings, output: Output
+    request: ExportRequest,
+    spec: Mapping[str, Any],
+    model: PinnedModel,
+    settings: Settings,
+    output: Output,
 ) -> PinnedModel | None:
     if "draft" not in spec:
         if request.draft or request.draft_path:
@@ -195,7 +172,7 @@ def _draft(
             "this program decodes with a draft; its weights are needed, too",
             hint="name it with --draft-model REF",
         )
-    return _model(request.draft, None, settings, output)
+    return served_draft(request.draft, model, spec, settings, output)
 
 
 def _shards(
@@ -242,32 +219,12 @@ def _places(
             legal="a directory on the host that serves",
             hint="ship them with --shards (after build --shard), or name --quantized-path DIR",
         )
-    return {
-        "path": request.model_path or _checkpoint(model, settings, output, fetch=not sharded),
-        "quantized": quantized,
-        "draft": request.draft_path
-        or (None if draft is None else _checkpoint(draft, settings, output, fetch=not sharded)),
-    }
-
-
-def _checkpoint(model: PinnedModel, settings: Settings, output: Output, *, fetch: bool) -> str:
-    """The directory that holds a model's weights on this host."""
-    from neuroncompile import models
-
-    if fetch:
-        model = models.fetch_weights(model, settings, progress=Transfer(output))
-    paths = [weight.path for weight in model.weights if weight.path is not None]
-    if model.weights_format == "gguf":
-        raise ConfigError(
-            "NxD Inference loads safetensors, and this model is a GGUF",
-            field="--model",
-            value=model.name,
-            legal="a model in safetensors",
-            hint="ship its weights with --shards (after build --shard)",
-        )
-    if not paths:  # shipped in ranks: the loader then asks for no checkpoint
-        return model.reference
-    return str(paths[0].parent)
+    fetch = not sharded
+    own = request.model_path or checkpoint_directory(model, settings, output, fetch=fetch)
+    second = request.draft_path
+    if second is None and draft is not None:
+        second = checkpoint_directory(draft, settings, output, fetch=fetch)
+    return {"path": own, "quantized": quantized, "draft": second}
 
 
 def _fill(staged: Path, store: Store, artifact: Artifact, shards: Artifact | None) -> list[str]:
@@ -306,11 +263,11 @@ def _write_config(
     store: Store,
     artifact: Artifact,
     spec: Mapping[str, Any],
-    model: PinnedModel,
+    models: tuple[PinnedModel, PinnedModel | None],
     places: Mapping[str, str | None],
-    *,
     sharded: bool,
 ) -> None:
+    model, draft = models
     by_title = {layer.title: layer.digest for layer in artifact.layers}
     constructed = json.loads(store.blob_path(by_title["constructed.json"]).read_bytes())
     text = for_model(
@@ -321,8 +278,18 @@ def _write_config(
         sharded=sharded,
         quantized=places["quantized"],
         draft=places["draft"],
+        draft_config={} if draft is None else draft.config,
+        own_class="class" in spec["model"],
     )
-    _write(staged / "neuron_config.json", text)
+    _write(staged / CONFIG, text)
+
+
+def _write_config_json(model: PinnedModel, staged: Path) -> None:
+    """The model's own config, so that vLLM can be given the directory as the model, too."""
+    from neuroncompile.models.spelling import older_spelling
+
+    text = json.dumps(older_spelling(model.config), indent=2, sort_keys=True)
+    _write(staged / "config.json", text + "\n")
 
 
 def _copy_tokenizer(model: PinnedModel, staged: Path) -> None:

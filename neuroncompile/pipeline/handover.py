@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.config.serving import serving_of
+from neuroncompile.config.vllm_plugins import check_family, check_plugin, is_first, is_fork
 from neuroncompile.errors import ConfigError, UsageError
 from neuroncompile.output import Output
+from neuroncompile.pipeline.exported import check_exported
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Store
@@ -41,7 +44,7 @@ def consumer_of(text: str) -> Consumer:
 
     Raises:
         UsageError: neither nxdi nor vllm:VERSION.
-        ConfigError: a vLLM with a compile cache of its own.
+        ConfigError: a vLLM with a compile cache of its own, or one older than the plugin.
     """
     name, colon, version = text.partition(":")
     numbers = version.split(".")[:2]
@@ -62,6 +65,15 @@ def consumer_of(text: str) -> Consumer:
             legal=["nxdi", "vllm below 0.21"],
             hint="compile with the plugin (VLLM_NEURON_CPU_COMPILE=1) and carry its cache, or "
             "serve this program with vllm below 0.21",
+        )
+    if is_fork(version):
+        raise ConfigError(
+            f"vllm {version} on Neuron is a fork, whose options are not the plugin's",
+            field="--for",
+            value=text,
+            legal=["nxdi", "vllm 0.10 to 0.20, or the plugin's own number"],
+            hint="export --for nxdi; a fork finds that directory through "
+            "NEURON_COMPILED_ARTIFACTS, and its options have to be chosen by hand",
         )
     return Consumer("vllm", version)
 
@@ -87,14 +99,21 @@ def program_of(text: str, store: Store) -> tuple[Artifact, dict[str, Any]]:
     return artifact, dict(spec)
 
 
-def check_consumer(consumer: Consumer, spec: dict[str, Any], draft: str | None = None) -> None:
-    """Refuse by name what the consumer is known not to take.
+def check_consumer(
+    consumer: Consumer, spec: dict[str, Any], draft: str | None = None
+) -> str | None:
+    """Refuse by name what the consumer is known not to take; a warning, if there is one.
 
     Raises:
         ConfigError: naming the keyword.
     """
     if consumer.name != "vllm":
-        return
+        if spec["neuron"].get("kv_quant_config"):
+            return (
+                "NxD Inference 0.9 fails on its own neuron_config.json with kv_quant_config in it: "
+                "construct the config and pass it to the class"
+            )
+        return None
     if "class" in spec["model"]:
         raise ConfigError(
             f"this program runs a class of your own; {_NO_CLASS}",
@@ -103,7 +122,30 @@ def check_consumer(consumer: Consumer, spec: dict[str, Any], draft: str | None =
             legal="a family of NxD Inference",
             hint="export it --for nxdi",
         )
-    serving_of(spec["neuron"], draft=draft)
+    target, nxdi = spec["target"], spec["toolchain"].get("neuronx-distributed-inference")
+    check_family(consumer.version, next(iter(spec["model"].get("architectures") or [""])))
+    warning = check_plugin(consumer.version, target["platform"], nxdi)
+    lnc = spec["neuron"].get("logical_nc_config")
+    if lnc is not None and target.get("lnc") is not None and lnc != target["lnc"]:
+        raise ConfigError(
+            f"logical_nc_config is {lnc} in this program, whose graphs are for {target['lnc']}",
+            field="logical_nc_config",
+            value=lnc,
+            legal=target["lnc"],
+            hint="build it again with one of both",
+        )
+    serving_of(spec["neuron"], draft=draft, first=is_first(consumer.version))
+    return warning
+
+
+def _looked_at(directory: str, artifact: Artifact, store: Store, output: Output) -> str | None:
+    """Check an export where it is on this host; the draft's place in it."""
+    path = Path(directory)
+    if not path.exists():
+        output.warn(f"{directory} is not on this host, so nothing in it was checked")
+        return None
+    speculation = check_exported(path, artifact, store).get("fused_spec_config") or {}
+    return speculation.get("draft_model_path") or None
 
 
 def env_command(
@@ -125,13 +167,26 @@ def env_command(
             "NxD Inference needs no variables: its loader takes the directory",
             hint="--for vllm:VERSION; or export the program --for nxdi",
         )
-    artifact, spec = program_of(key, open_store(settings, output))
-    check_consumer(consumer, spec, draft)
-    serving = serving_of(spec["neuron"], draft=draft)
+    store = open_store(settings, output)
+    artifact, spec = program_of(key, store)
+    warning = check_consumer(consumer, spec, draft)
+    if warning is not None:
+        output.warn(warning)
+    if directory is not None:
+        directory = str(Path(directory).expanduser().absolute())
+        found = _looked_at(directory, artifact, store, output)
+        draft = draft or found
+    if draft is None and "draft" in spec:
+        raise UsageError(
+            "this program decodes with a draft, and vLLM takes its path as an option",
+            hint="--draft-model PATH, or --dir DIR with what export has written",
+        )
+    serving = serving_of(spec["neuron"], draft=draft, first=is_first(consumer.version))
     tp = spec["neuron"]["tp_degree"]
     variables = {
         "NEURON_COMPILED_ARTIFACTS": directory or "DIR",
         **serving.environment,
+        "NEURON_LOGICAL_NC_CONFIG": str(spec["target"].get("lnc") or 1),
         "NEURON_RT_VISIBLE_CORES": f"0-{tp - 1}" if tp > 1 else "0",
     }
     unset = ["DISABLE_NEURON_CUSTOM_SCHEDULER"]

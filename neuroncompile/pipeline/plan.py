@@ -6,6 +6,7 @@ and the Python API all go through `make_plan`, so they cannot disagree about a k
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from neuroncompile.models.custom import CustomClass
     from neuroncompile.models.families import Architecture
     from neuroncompile.pipeline.companions import Draft
+    from neuroncompile.pipeline.lock_command import Locked
 
 __all__ = ["Plan", "architecture_for", "make_plan", "toolchain_of"]
+
+LOCK = "neuroncompile.lock"
 
 
 class Plan(NamedTuple):
@@ -114,7 +118,12 @@ def make_plan(
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
     backend = backend_for(target.platform)
-    toolchain = toolchain_of(backend, request, settings, recipe)
+    locked = _locked(request)
+    if locked is not None and locked.entry is not None:
+        pins = locked.entry.revisions
+        reference = recipe.model_ref if recipe is not None else request.model
+        request = request._replace(revision=request.revision or pins.get(str(reference)), pins=pins)
+    toolchain = toolchain_of(backend, request, settings, recipe, locked)
     _early(request, recipe, target)
     fetching = _Fetching(settings, progress, before_download, from_facts)
     custom = _custom(request, recipe)
@@ -160,6 +169,10 @@ def make_plan(
         draft=draft.spec if draft is not None else None,
     )
     key = spec_key(spec)
+    if request.locked and locked is not None:
+        from neuroncompile.pipeline.lock_command import check_locked
+
+        check_locked(locked, spec, key)
     if request.artifact is not None:
         from neuroncompile.pipeline.artifact import check_chosen
 
@@ -299,15 +312,36 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
     _optlevel(backend_for(target.platform), request)
 
 
+def _locked(request: BuildRequest) -> Locked | None:
+    """Most directories have no lock file, and pay for one look."""
+    if request.unlocked or not (
+        request.locked or os.path.exists(os.environ.get("NEURONCOMPILE_LOCK") or LOCK)
+    ):
+        return None
+    from neuroncompile.pipeline.lock_command import locked_of
+
+    return locked_of(request)
+
+
 def toolchain_of(
-    backend: Backend, request: BuildRequest, settings: Settings, recipe: Recipe | None
+    backend: Backend,
+    request: BuildRequest,
+    settings: Settings,
+    recipe: Recipe | None,
+    locked: Locked | None = None,
 ) -> Toolchain:
     """The toolchain of a request, with the settings' interpreter where it names none.
 
     Raises:
         ToolchainError: none, an unknown one, or one of the other backend.
     """
-    found = _toolchain(backend, request, settings, recipe)
+    pinned = None
+    if locked is not None and locked.entry is not None and request.toolchain is None:
+        pinned = locked.entry.pinned_toolchain(locked.path)
+    if pinned is not None and pinned.backend == backend.name:
+        found = pinned
+    else:
+        found = _toolchain(backend, request, settings, recipe)
     if found.python is None and backend.name == "nxdi" and settings.neuron_python is not None:
         return found._replace(python=settings.neuron_python)
     return found

@@ -35,6 +35,9 @@ class BuildRequest(NamedTuple):
         model_class: "PATH_OR_MODULE:Class" of the user's own, for Neuron targets.
         draft: reference of a draft model, or "self".
         adapters: "NAME=REF" texts.
+        locked: refuse what leads to another key than neuroncompile.lock has.
+        unlocked: look at no lock file.
+        pins: reference → commit, of a lock file, for what names no revision itself.
         fallback: take a documented way around a compiler's failure, another program.
     """
 
@@ -55,6 +58,9 @@ class BuildRequest(NamedTuple):
     draft: str | None = None
     adapters: tuple[str, ...] = ()
     fallback: bool = False
+    locked: bool = False
+    unlocked: bool = False
+    pins: Mapping[str, str] = {}
 
     @property
     def has_companions(self) -> bool:

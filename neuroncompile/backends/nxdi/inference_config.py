@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from neuroncompile.errors import TrustError
 from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS
 
 __all__ = ["for_model", "without_places"]
@@ -45,6 +46,7 @@ def _kept(value: Any) -> Any:
 
 
 _NUMBERS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+_CLASSES = "neuronx_distributed_inference."
 _NOT_THE_MODELS = ("dtype", "_name_or_path", "_commit_hash", "transformers_version", "auto_map")
 
 
@@ -57,6 +59,8 @@ def for_model(
     sharded: bool,
     quantized: str | None = None,
     draft: str | None = None,
+    draft_config: Mapping[str, Any] = {},
+    own_class: bool = False,
 ) -> str:
     """The text of `neuron_config.json` for one model, as NxDI writes it.
 
@@ -69,7 +73,15 @@ def for_model(
         sharded: the directory has `weights/`, which are then loaded.
         quantized: directory of the quantised checkpoint, where the program has one.
         draft: directory of the draft's checkpoint, where the program has one.
+        draft_config: that draft's config.json.
+        own_class: the program runs a class of the user's, which stands in no registry.
+
+    Raises:
+        TrustError: a class is named that is not NxDI's. Its loader imports what stands there
+            (models/config.py `from_json_string`), so it would be code that data chose.
     """
+    if not own_class:
+        _check_classes(constructed)
     result = _restored(constructed)
     _places(result, config, path, transformers)
     for name in ("text_config", "vision_config"):
@@ -84,12 +96,33 @@ def for_model(
         speculation["draft_model_path"] = draft
         inner = speculation.get("draft_config")
         if isinstance(inner, dict):
-            inner |= {"_name_or_path": draft, "transformers_version": transformers}
+            _places(inner, draft_config, draft, transformers)
             _weights(inner["neuron_config"], sharded, quantized)
     return json.dumps(result, indent=2, sort_keys=True) + "\n"
 
 
-def _places(part: dict[str, Any], config: Mapping[str, Any], path: str, transformers: str) -> None:
+def _check_classes(value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _check_classes(item)
+    if not isinstance(value, Mapping):
+        return
+    if "__module__" in value or "__name__" in value:
+        module, name = value.get("__module__"), value.get("__name__")
+        if not (isinstance(module, str) and module.startswith(_CLASSES) and isinstance(name, str)):
+            raise TrustError(
+                f"this program's config names the class {module}:{name}, which NxD Inference "
+                "would import",
+                hint="build the program again, with --model-class if the class is your own",
+                details={"module": module, "class": name},
+            )
+    for item in value.values():
+        _check_classes(item)
+
+
+def _places(
+    part: dict[str, Any], config: Mapping[str, Any], path: str | None, transformers: str
+) -> None:
     own = {
         name: value
         for name, value in config.items()

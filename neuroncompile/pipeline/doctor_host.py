@@ -1,0 +1,195 @@
+"""The doctor's checks of any host: memory, disk, store, tiers, hub, variables, the cpu compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from neuroncompile.backends import backend_for
+from neuroncompile.errors import NeuronCompileError
+from neuroncompile.hardware.host import available_memory, memory_limit
+from neuroncompile.output import human_bytes
+from neuroncompile.pipeline.finding import Finding, Patient, good
+
+__all__ = ["CHECKS"]
+
+GB = 10**9
+LITTLE_DISK = 10 * GB  # a program, its graphs and one model's weights
+NEEDED = {"cpu": 2 * GB, "trn1": 16 * GB, "trn1n": 16 * GB, "inf2": 16 * GB}
+NEURON_NEEDED = 40 * GB  # one neuronx-cc for a large model on trn2 and newer
+
+RETIRED = {
+    "VLLM_NEURON_REMOTE_CACHE": "NEURON_LIBTORCH_REMOTE_CACHE (vLLM's plugin from 0.24 on)",
+    "NEURON_RT_VIRTUAL_CORE_SIZE": "NEURON_LOGICAL_NC_CONFIG",
+    "HUGGINGFACE_HUB_CACHE": "HF_HUB_CACHE",
+    "TRANSFORMERS_CACHE": "HF_HOME",
+    "PYTORCH_TRANSFORMERS_CACHE": "HF_HOME",
+}
+"""Variables that something once read → what is read now."""
+
+PAIRS = (
+    ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES", "the first wins"),
+    ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE", "the first wins"),
+    ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "the first wins"),
+)
+
+
+def memory(patient: Patient) -> list[Finding]:
+    free, limit = available_memory(), memory_limit()
+    platform = patient.target.platform
+    need = NEEDED.get(platform, NEURON_NEEDED)
+    if free is None:
+        return [
+            Finding(
+                "memory",
+                "warning",
+                "free memory is not known here",
+                "compilers at once are then one a core",
+                "set --jobs",
+            )
+        ]
+    text = f"{human_bytes(free)} free"
+    if limit is not None:
+        text += f", of a container's limit of {human_bytes(limit)}"
+    if free < need:
+        return [
+            Finding(
+                "memory",
+                "warning",
+                f"{text}; one compiler for {platform} may need {human_bytes(need)}",
+                "the kernel kills a compiler that does not fit",
+                "a host or container with more memory; fewer --jobs; -O1",
+            )
+        ]
+    return [good("memory", text)]
+
+
+def disk(patient: Patient) -> list[Finding]:
+    found = []
+    settings = patient.settings
+    places = {"store": settings.store, "cache": settings.cache, "work": Path("/tmp")}
+    for name, path in places.items():
+        found.append(_place(name, path))
+    return found
+
+
+def _place(name: str, path: Path) -> Finding:
+    there = path
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Finding(
+            f"disk, {name}",
+            "warning" if name == "store" else "problem",
+            f"{there} cannot be written: {error.strerror}",
+            "a store that is only read serves what it has, and builds nothing"
+            if name == "store"
+            else "compilers work there",
+            "choose another with --store DIR" if name == "store" else f"make {there} writable",
+            "" if name == "store" else "build",
+        )
+    if free < LITTLE_DISK:
+        return Finding(
+            f"disk, {name}",
+            "warning",
+            f"{human_bytes(free)} free on {there}",
+            "a build that runs out of space ends; what is finished stays",
+            "neuroncompile store gc --delete, or --store on a larger disk"
+            if name == "store"
+            else f"free space on {there}",
+        )
+    return Finding(f"disk, {name}", "ok", f"{human_bytes(free)} free on {there}")
+
+
+def store(patient: Patient) -> list[Finding]:
+    settings = patient.settings
+    found = [good("store", f"{settings.store} ({settings.store_origin})")]
+    found += [good("store, layer", str(layer)) for layer in settings.layers]
+    found += [good("tier", url) for url in settings.tiers]
+    if not settings.tiers:
+        found.append(good("tier", "none"))
+    return found
+
+
+def hub(patient: Patient) -> list[Finding]:
+    settings = patient.settings
+    token = "with a token" if settings.hub.token else "without a token"
+    if settings.offline:
+        return [good("hub", f"offline; models come from {settings.hub.cache}")]
+    return [good("hub", f"{settings.hub.endpoint}, {token}; cache {settings.hub.cache}")]
+
+
+def variables(patient: Patient) -> list[Finding]:
+    found = [
+        Finding("variables", "warning", warning, "it has no effect", "correct or unset it")
+        for warning in patient.settings.warnings
+    ]
+    for name, live in RETIRED.items():
+        if os.environ.get(name):
+            found.append(
+                Finding(
+                    "variables", "warning", f"{name} is set", f"{live} is read now", f"unset {name}"
+                )
+            )
+    for first, second, what in PAIRS:
+        if os.environ.get(first) and os.environ.get(second):
+            found.append(
+                Finding(
+                    "variables",
+                    "warning",
+                    f"{first} and {second} are both set",
+                    what,
+                    f"unset {second}",
+                )
+            )
+    return found or [good("variables", "none that is misspelt, retired or contradicts another")]
+
+
+def cpu_compiler(patient: Patient) -> list[Finding]:
+    if not patient.target.is_cpu:
+        return []
+    backend = backend_for("cpu")
+    identity = backend.identity()
+    if not identity:
+        return [
+            Finding(
+                "toolchain",
+                "problem",
+                "torch is not installed here",
+                "it is the cpu target's compiler; programs in the store run without it",
+                'pip install "neuroncompile[cpu]"',
+                "build",
+            )
+        ]
+    try:
+        backend.preflight()
+    except NeuronCompileError as error:
+        return [
+            Finding(
+                "toolchain",
+                "problem",
+                str(error),
+                "generated code is compiled with it",
+                error.hint or "install it",
+                "build",
+            )
+        ]
+    torch = identity.get("torch", "?")
+    return [good("toolchain", f"torch {torch}, {backend.compiler()}")]
+
+
+CHECKS: tuple[Callable[[Patient], list[Finding]], ...] = (
+    cpu_compiler,
+    memory,
+    disk,
+    store,
+    hub,
+    variables,
+)
