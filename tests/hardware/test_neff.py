@@ -9,9 +9,12 @@ import os
 import random
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neuroncompile.errors import CorruptArtifactError
 from neuroncompile.hardware.neff import Neff, is_neff, read_neff
@@ -229,3 +232,66 @@ def test_real_files() -> None:
         assert neff.lnc == 2
     baselines = [neff for path, neff in found.items() if path.name.endswith("baseline.neff")]
     assert len({neff.program for neff in baselines}) == 1 < len({neff.uuid for neff in baselines})
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=4096))
+def test_any_bytes_behind_a_header(data: bytes) -> None:
+    with contextlib.suppress(CorruptArtifactError):
+        read_neff(neff_of(body=data))
+    with contextlib.suppress(CorruptArtifactError):
+        read_neff(neff_of(body=gzip.compress(data, 1)))
+    with contextlib.suppress(CorruptArtifactError):
+        read_neff(neff_of(body=tar_of()[: len(data)] + data))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    names=st.lists(st.sampled_from(["info.json", "kelf-0.json", "sg00/def.json", "./x"])),
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["target", "a"]), inner),
+    ),
+    lnc=st.integers(0, 2**32 - 1),
+    features=st.integers(0, 2**64 - 1),
+)
+def test_any_members_and_numbers(names: list[str], value: object, lnc: int, features: int) -> None:
+    tar = tar_of({**dict.fromkeys(names, value), "neff.json": {}})
+    found = read_neff(neff_of(tar, lnc=lnc, features=features))
+    assert (found.lnc, found.feature_bits) == (lnc, features)
+    assert found.program == hashlib.sha256(tar).hexdigest()
+    assert found.architecture.isprintable()
+
+
+def member(name: str, size: bytes, kind: bytes = b"0", *, right: bool = True) -> bytes:
+    head = bytearray(tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT))
+    head[124:136], head[156:157] = size.ljust(12, b"\0"), kind
+    head[148:156] = b" " * 8
+    total = sum(head) + (0 if right else 1)
+    head[148:156] = b"%06o\0 " % total
+    return bytes(head)
+
+
+@pytest.mark.parametrize(
+    ("tar", "expected"),
+    [
+        (member("info.json", b"77777777777"), "the last is cut short"),
+        (member("info.json", b"\x80" + b"\xff" * 11), "the header of member 1"),
+        (member("info.json", b"-1"), "the header of member 1"),
+        (member("info.json", b"1_0"), "the header of member 1"),
+        (member("info.json", b"2", right=False) + b"{}".ljust(512), "the header of member 1"),
+        (tar_of()[:2048] + member("x", b"9" * 11) + bytes(1024), "the header of member 3"),
+        (member("info.json", b"100", b"2") + bytes(64), "the last is cut short"),
+    ],
+)
+def test_tars_that_lie(tar: bytes, expected: str) -> None:
+    assert expected in why(neff_of(tar))
+    assert expected in why(neff_of(body=tar))
+
+
+@pytest.mark.parametrize("kind", [b"1", b"2", b"5", b"x", b"g", b"L", b"S"])
+def test_links_and_extensions_are_no_members(kind: bytes) -> None:
+    """A long name or a link called info.json is not read as one."""
+    content = b'{"tool_version": "9"}'
+    tar = member("info.json", b"%o" % len(content), kind) + content.ljust(512, b"\0") + tar_of()
+    assert read_neff(neff_of(tar)).compiler == "2.23.6484.0+3b612583"

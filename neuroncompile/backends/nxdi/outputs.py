@@ -1,18 +1,20 @@
 """Whether a compile left what a program needs: exit status is not trusted.
 
-Checked: a program file for each part, readable as the zip that TorchScript is; for every graph
-and bucket a NEFF that is whole, for the target and the logical cores that were asked for.
+Checked: a program file for each part, readable as the zip that TorchScript is, and without a NEFF
+that this compile did not make; for every graph and bucket a NEFF that is whole, for the target and
+the logical cores that were asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuroncompile.errors import CompileError, CorruptArtifactError, ModelError
+from neuroncompile.hardware.embedded import neffs_in
 from neuroncompile.hardware.neff import Neff, read_neff
 from neuroncompile.models.header import read_header
 
@@ -51,8 +53,9 @@ def check_outputs(
     wrong: list[str] = []
     places = sorted({str(graph.get("program", "")) for graph in graphs})
     models = [f"{place}/{MODEL}" if place else MODEL for place in places]
+    made = _made(work)
     for title in models:
-        reason = _model(out / title)
+        reason = _model(out / title, made)
         if reason:
             wrong.append(f"{title} {reason}")
     checked, suspects = [], []
@@ -130,17 +133,32 @@ def _neff_path(work: Path, graph: Mapping[str, Any]) -> Path:
     return found
 
 
-def _model(path: Path) -> str | None:
+def _made(work: Path) -> set[str]:
+    """Program digests of all that was compiled, the transformer of weight layouts included."""
+    found = set()
+    for path in work.rglob("*.neff"):
+        with contextlib.suppress(CorruptArtifactError):  # told where a graph is looked at
+            found.add(read_neff(path).program)
+    return found
+
+
+def _model(path: Path, made: Collection[str]) -> str | None:
+    """What is wrong with a program file; reading all of it compares its checksums, too.
+
+    That no NEFF is found in it is no fault: how they are laid there is the vendor's to change.
+    """
     if not path.is_file():
         return "is missing"
     if not path.stat().st_size:
         return "is empty"
     try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError):
-        return "is not a whole TorchScript file"
-    return f"is damaged in {bad}" if bad else None
+        strange = [found for found in neffs_in(path) if found.neff.program not in made]
+    except CorruptArtifactError as error:
+        return f"is not a whole TorchScript file: {error.details['why']}"
+    if not strange:
+        return None
+    at = f"{strange[0].member} at {strange[0].offset}"
+    return f"holds a NEFF that was not made by this compile ({at})"
 
 
 def _incomplete(wrong: Sequence[str], suspects: Sequence[Any] = ()) -> CompileError:
