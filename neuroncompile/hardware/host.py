@@ -2,6 +2,8 @@
 
 A container's limit counts like the machine's: cgroup v2's `memory.max` and `memory.current`, or
 v1's `memory.limit_in_bytes` and `memory.usage_in_bytes`, of this process's group and its parents.
+What a group uses contains the pages of files it has read; those not read again lately
+(`inactive_file`) are given back before anything is killed, so they count as free.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ __all__ = ["MemoryWatch", "available_memory", "memory_limit"]
 
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Of v2 and v1: limit, use, and what `memory.stat` calls pages of files that are idle."""
 _UNLIMITED = 1 << 60  # v1 says "no limit" as a number close to 2**63
 
 
@@ -38,6 +44,9 @@ def memory_limit(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:
 
 class MemoryWatch:
     """Resident memory of a process group, and whether the kernel has killed for memory.
+
+    Kills are counted in our own memory group, which its children share, by whatever they were
+    caused; where there is none, on the whole machine.
 
     Args:
         group: process group id.
@@ -76,7 +85,9 @@ def _group_pages(proc: Path, group: int) -> Iterator[int]:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue  # it ended just now
-        if int(fields[2]) == group:  # state, parent, group; the name before may hold anything
+        if (
+            len(fields) > 21 and int(fields[2]) == group
+        ):  # state, parent, group; the name before may hold anything
             yield int(fields[21])
 
 
@@ -100,31 +111,31 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[Path]:
 def _limits(proc: Path, cgroup: Path) -> list[tuple[int, int]]:
     found = []
     for place in _groups(proc, cgroup):
-        for limit_file, used_file in _FILES:
+        for limit_file, used_file, idle in _FILES:
             try:
                 limit = int((place / limit_file).read_text(encoding="ascii"))
                 used = int((place / used_file).read_text(encoding="ascii"))
             except (OSError, ValueError):  # "max" is no limit
                 continue
             if limit < _UNLIMITED:
-                found.append((limit, used))
+                free = _count(place / "memory.stat", idle) or 0
+                found.append((limit, max(0, used - free)))
     return found
 
 
 def _kills(proc: Path, cgroup: Path) -> int:
-    total = 0
+    """The innermost group's count: its parents count other groups' kills as well."""
     for place in _groups(proc, cgroup):
         for name in ("memory.events", "memory.oom_control"):
-            try:
-                text = (place / name).read_text(encoding="ascii")
-            except OSError:
-                continue
-            total += sum(
-                int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")
-            )
+            if (kills := _count(place / name, "oom_kill")) is not None:
+                return kills
+    return _count(proc / "vmstat", "oom_kill") or 0
+
+
+def _count(path: Path, name: str) -> int | None:
+    """The number behind `name` in a file of names and numbers."""
     try:
-        with open(proc / "vmstat", encoding="ascii") as lines:
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-    except (OSError, ValueError):
-        pass
-    return total
+        with open(path, encoding="ascii") as lines:
+            return next(int(line.split()[1]) for line in lines if line.split()[:1] == [name])
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
