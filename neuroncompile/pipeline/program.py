@@ -134,6 +134,7 @@ class _Build:
         self.jobs = self.diagnosis.jobs
 
     def run(self, scratch: Path) -> Compiled:
+        self.diagnosis.check_nodes()
         self.diagnosis.check_toolchain()
         self._refuse_what_was_rejected()
         self.output.note(

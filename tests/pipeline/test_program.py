@@ -175,6 +175,15 @@ def test_unknown_keyword_of_nxdi_is_refused_before_a_compile(bench: Bench) -> No
     assert not bench.toolchain.calls
 
 
+@pytest.mark.slow
+def test_more_than_one_node_is_refused_by_name(bench: Bench) -> None:
+    error = bench.failed(
+        "--tensor-parallel-size=2", "--set=world_size=4", "--set=local_ranks_size=2"
+    )
+    assert (error["exit"], error["field"]) == (5, "local_ranks_size")
+    assert not bench.toolchain.calls
+
+
 # --- the ways a compile fails
 
 
