@@ -78,6 +78,7 @@ def compile_program(
     on_tick: Callable[[float], None],
     keep: Callable[[Path], None] = lambda work: None,
     fresh: Sequence[Any] = (),
+    on_wait: Callable[[], None] | None = None,
 ) -> Compiled:
     """Compile, check, and bring the files to `scratch`.
 
@@ -86,6 +87,7 @@ def compile_program(
         cache: our own cache directory; the vendor's cache of graphs lies in it.
         jobs: compilers at once.
         on_event: as `Worker.order`; answers whether a failed graph is compiled again.
+        on_wait: called when another build of the same family has the directory.
         fresh: graphs, as `check_outputs` names suspects, that the vendor's cache must not answer.
         keep: called with the tree of graphs when a compile fails, before it is removed.
 
@@ -96,7 +98,7 @@ def compile_program(
     scratch.mkdir(parents=True, exist_ok=True)
     graphs = neff_cache(cache)
     graphs.mkdir(parents=True, exist_ok=True)
-    with fixed_directory(family_of(order.spec)) as root:
+    with fixed_directory(family_of(order.spec), on_wait) as root:
         for name in ("model", "draft", "work", "out", "logs", "cwd"):
             (root / name).mkdir()
         worker = Worker(
