@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,14 +27,21 @@ def fixed_path(key: str) -> Path:
 
 
 @contextmanager
-def fixed_directory(key: str) -> Iterator[Path]:
+def fixed_directory(key: str, on_wait: Callable[[], None] | None = None) -> Iterator[Path]:
     """An empty directory at `fixed_path(key)`, ours alone until the end; waits for others.
+
+    Args:
+        on_wait: called once when somebody else has it.
 
     Raises:
         CompileError: the path exists and is not a private directory of ours.
     """
     path = fixed_path(key)
-    lock = _lock(path, wait=True)
+    lock = _lock(path, wait=on_wait is None)
+    if lock is None:
+        assert on_wait is not None
+        on_wait()
+        lock = _lock(path, wait=True)
     assert lock is not None
     try:
         _empty(path)

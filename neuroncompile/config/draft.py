@@ -21,7 +21,8 @@ def draft_config(target: Mapping[str, Any], *, overrides: Mapping[str, Any] = {}
     """
     draft = dict(target)
     draft["enable_fused_speculation"] = False
-    draft["trace_tokengen_model"] = True
+    if "trace_tokengen_model" in target:  # later releases infer it, and know it no more
+        draft["trace_tokengen_model"] = True
     if target.get("enable_eagle_speculation"):
         draft["is_eagle_draft"] = True
         draft["sequence_parallel_enabled"] = False

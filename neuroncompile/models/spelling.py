@@ -52,4 +52,6 @@ def _apart(result: dict[str, Any], rope: Mapping[str, Any]) -> None:
     sections = rest.get("mrope_section")
     if rest.get("rope_type", "default") == "default" and not sections:
         rest = {}
-    result["rope_scaling"] = rest or None
+    result.pop("rope_scaling", None)
+    if rest:
+        result["rope_scaling"] = rest

@@ -81,6 +81,25 @@ class Diagnosis:
             "with --toolchain ./sdk.toml",
         )
 
+    def check_nodes(self) -> None:
+        """One host compiles all ranks: NxD's ranks of another host would have another program.
+
+        Raises:
+            ConfigError: only a part of the ranks is asked for.
+        """
+        config = self.plan.config
+        world, local = config.get("world_size"), config.get("local_ranks_size")
+        if world is not None and local is not None and local < world:
+            raise ConfigError(
+                f"local_ranks_size is {local} of world_size {world}: more than one node is not "
+                "supported",
+                field="local_ranks_size",
+                value=local,
+                legal=world,
+                hint="leave local_ranks_size and start_rank_id out; choose a tp_degree that one "
+                "instance has",
+            )
+
     def of_graph(self, lines: list[str], graph: Mapping[str, Any]) -> Failure:
         """The failure of one graph, by its exception's text."""
         silent = next((line for line in lines if "reported success and left" in line), None)

@@ -134,6 +134,7 @@ class _Build:
         self.jobs = self.diagnosis.jobs
 
     def run(self, scratch: Path) -> Compiled:
+        self.diagnosis.check_nodes()
         self.diagnosis.check_toolchain()
         self._refuse_what_was_rejected()
         self.output.note(
@@ -151,6 +152,7 @@ class _Build:
                     on_event=self._on_event,
                     on_tick=self._on_tick,
                     fresh=self.fresh,
+                    on_wait=self._wait,
                     keep=lambda work: _keep_graphs(work, scratch / "work"),
                 )
             except KeyboardInterrupt:
@@ -193,6 +195,9 @@ class _Build:
             (self.reused if state == "reused" else self.compiled).append(name)
             self.progress.finish(name, how="kept" if state == "reused" else "compiled")
         return None
+
+    def _wait(self) -> None:
+        self.output.note("another build of this family is compiling; its turn is first")
 
     def _on_tick(self, silent: float) -> None:
         self.progress.tick(silent)

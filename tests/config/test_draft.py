@@ -46,3 +46,8 @@ def test_its_own_modules_stay_unquantised() -> None:
 
 def test_overrides_are_last() -> None:
     assert draft_config(TARGET, overrides={"tp_degree": 1})["tp_degree"] == 1
+
+
+def test_keyword_of_an_older_release_is_not_brought_in() -> None:
+    """NxDI dropped `trace_tokengen_model` after 0.1; a worker would refuse it."""
+    assert "trace_tokengen_model" not in draft_config({"speculation_length": 5})

@@ -175,6 +175,15 @@ def test_unknown_keyword_of_nxdi_is_refused_before_a_compile(bench: Bench) -> No
     assert not bench.toolchain.calls
 
 
+@pytest.mark.slow
+def test_more_than_one_node_is_refused_by_name(bench: Bench) -> None:
+    error = bench.failed(
+        "--tensor-parallel-size=2", "--set=world_size=4", "--set=local_ranks_size=2"
+    )
+    assert (error["exit"], error["field"]) == (5, "local_ranks_size")
+    assert not bench.toolchain.calls
+
+
 # --- the ways a compile fails
 
 
@@ -399,6 +408,29 @@ def test_killed_build_leaves_nothing_and_resumes(bench: Bench, tmp_path: Path) -
     bench.toolchain.forget()
     assert bench.build().code == 0
     assert bench.toolchain.called() == [("context_encoding_model", 64)]
+
+
+@pytest.mark.slow
+def test_two_builds_of_a_family_take_turns(bench: Bench, tmp_path: Path) -> None:
+    """Their work directory is one; NxD empties it when it starts."""
+    bench.toolchain.rules({"mode": "ok", "seconds": 3, "bucket": 32})
+    first = subprocess.Popen(
+        [
+            sys.executable, "-m", "neuroncompile", "--store", str(tmp_path / "store"), "build",
+            str(bench.model), "--target=trn2", f"--toolchain={bench.toolchain.file}", *SIZES,
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not bench.toolchain.calls and time.monotonic() < deadline:
+        time.sleep(0.05)
+    second = bench.build("--context-encoding-buckets=16,32,64")
+    assert first.wait(60) == 0, first.communicate()[1]
+    assert second.code == 0, second.err
+    assert "its turn is first" in second.err
+    assert sorted(bench.toolchain.called()) == sorted([*FIRST, ("context_encoding_model", 16)])
 
 
 # --- toolchains

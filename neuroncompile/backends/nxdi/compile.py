@@ -23,6 +23,7 @@ from neuroncompile.backends.nxdi.process import Limits, Worker
 from neuroncompile.backends.nxdi.surroundings import environment, family_of, neff_cache
 from neuroncompile.backends.workdir import fixed_directory
 from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, without
+from neuroncompile.models.families import NULLABLE
 from neuroncompile.models.spelling import older_spelling
 
 __all__ = ["Compiled", "Order", "compile_program", "graph_name", "model_config"]
@@ -77,6 +78,7 @@ def compile_program(
     on_tick: Callable[[float], None],
     keep: Callable[[Path], None] = lambda work: None,
     fresh: Sequence[Any] = (),
+    on_wait: Callable[[], None] | None = None,
 ) -> Compiled:
     """Compile, check, and bring the files to `scratch`.
 
@@ -85,6 +87,7 @@ def compile_program(
         cache: our own cache directory; the vendor's cache of graphs lies in it.
         jobs: compilers at once.
         on_event: as `Worker.order`; answers whether a failed graph is compiled again.
+        on_wait: called when another build of the same family has the directory.
         fresh: graphs, as `check_outputs` names suspects, that the vendor's cache must not answer.
         keep: called with the tree of graphs when a compile fails, before it is removed.
 
@@ -95,7 +98,7 @@ def compile_program(
     scratch.mkdir(parents=True, exist_ok=True)
     graphs = neff_cache(cache)
     graphs.mkdir(parents=True, exist_ok=True)
-    with fixed_directory(family_of(order.spec)) as root:
+    with fixed_directory(family_of(order.spec), on_wait) as root:
         for name in ("model", "draft", "work", "out", "logs", "cwd"):
             (root / name).mkdir()
         worker = Worker(
@@ -140,6 +143,7 @@ def model_config(
     fused = bool(spec["neuron"].get("enable_fused_speculation"))
     kept = _kept(config, fused)
     kept.setdefault("pad_token_id", 0)
+    kept["torch_dtype"] = spec["neuron"].get("torch_dtype")  # the program's, not the checkpoint's
     if isinstance(kept.get("text_config"), Mapping):
         kept["text_config"].setdefault("pad_token_id", 0)
     return older_spelling(kept)
@@ -147,6 +151,9 @@ def model_config(
 
 def _kept(config: Mapping[str, Any], fused: bool) -> dict[str, Any]:
     found = without(config, MODEL_EXCLUSIONS, fused_speculation=fused)
+    found.pop("torch_dtype", None)
+    # a null is its class's default, as in the key; some classes keep it as a value otherwise
+    found = {n: v for n, v in found.items() if v is not None or n in NULLABLE}
     for name, value in found.items():
         if name.endswith("_config") and isinstance(value, Mapping):
             found[name] = _kept(value, fused)
