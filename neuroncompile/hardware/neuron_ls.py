@@ -2,39 +2,49 @@
 
 Its answer is a list with an object for each device. Older releases and hosts with one chip leave
 fields out or null: cores are then counted, and LNC is 1. From the Neuron SDK's documentation,
-tools/neuron-sys-tools/neuron-ls.rst.
+tools/neuron-sys-tools/neuron-ls.rst. Without a driver it writes a line to stderr, as
+`level=fatal msg="…" error="…"`, and ends with status 1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from neuroncompile.errors import RunError
+from neuroncompile.hardware.numa import cpu_list
 
 __all__ = [
     "Device",
     "Process",
-    "choose_cores",
-    "cpu_list",
-    "cpus_near",
     "neuron_devices",
     "parse_devices",
 ]
 
 SECONDS = 20.0
 PLACES = ("/opt/aws/neuron/bin",)  # where the tools are installed, often not on the path
+TOOLS = ("neuron-ls", "neuron-monitor", "neuron-top")  # they look at devices and take no core
+_MOST_CORES = 4096  # of a device: more is a broken answer
 
 
 class Process(NamedTuple):
-    """One that uses a device."""
+    """One that uses a device.
+
+    Attributes:
+        command: program and script or module; options are left out, as secrets stand in them.
+        runtime: version of the Neuron runtime in it, "" where it has none.
+    """
 
     pid: int
     command: str
+    runtime: str = ""
 
 
 class Device(NamedTuple):
@@ -48,7 +58,8 @@ class Device(NamedTuple):
         memory: bytes of HBM.
         numa_node: None where it is not told.
         cpus: of the host that are near; empty where it is not told.
-        processes: those that hold it.
+        processes: those that hold it, less the tools that only look.
+        connected: numbers of the devices that it has links to.
     """
 
     number: int
@@ -59,6 +70,7 @@ class Device(NamedTuple):
     numa_node: int | None
     cpus: tuple[int, ...]
     processes: tuple[Process, ...]
+    connected: tuple[int, ...] = ()
 
 
 def neuron_devices() -> tuple[Device, ...]:
@@ -73,22 +85,50 @@ def neuron_devices() -> tuple[Device, ...]:
             "neuron-ls is not installed",
             hint="install aws-neuronx-tools, or put /opt/aws/neuron/bin on the path",
         )
-    try:
-        done = subprocess.run([path, "-j"], capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
+    status, out, err = _answer(path)
+    if status:
         raise RunError(
-            f"neuron-ls gave no answer in {SECONDS:.0f} s",
-            hint="the driver may hang: sudo modprobe -r neuron && sudo modprobe neuron",
-        ) from None
-    except OSError as error:
-        raise RunError(f"{path} cannot be run: {error.strerror}", hint="install it anew") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
-        raise RunError(
-            f"neuron-ls fails: {lines[-1]}",
+            f"neuron-ls fails: {_reason(err or out) or f'status {status}'}",
             hint="install and load the driver: aws-neuronx-dkms, then sudo modprobe neuron",
         )
-    return parse_devices(done.stdout)
+    return parse_devices(out)
+
+
+def _answer(path: str) -> tuple[int, str, str]:
+    """Status, output and errors; all that it started ends with it when it gives no answer."""
+    try:
+        process = subprocess.Popen(
+            [path, "-j"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunError(f"{path} cannot be run: {error.strerror}", hint="install it anew") from None
+    with process:
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RunError(
+                f"neuron-ls gave no answer in {SECONDS:.0f} s",
+                hint="the driver may hang: sudo modprobe -r neuron && sudo modprobe neuron",
+            ) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def _reason(text: str) -> str:
+    """What the last line says, out of `msg="…" error="…"` where it has that form."""
+    lines = text.strip().splitlines()
+    last = lines[-1] if lines else ""
+    said = re.findall(r'\b(?:msg|error)="([^"]*)"', last)
+    return ": ".join(said) or last
 
 
 def parse_devices(text: str) -> tuple[Device, ...]:
@@ -106,7 +146,7 @@ def parse_devices(text: str) -> tuple[Device, ...]:
             device = _device(row, following)
             following += len(device.cores)
             devices.append(device)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RunError(
             f"neuron-ls -j answers with what is not understood: {error}",
             hint="its version may be newer than this one; please report it",
@@ -115,49 +155,10 @@ def parse_devices(text: str) -> tuple[Device, ...]:
     return tuple(sorted(devices))
 
 
-def choose_cores(devices: Sequence[Device], count: int) -> tuple[int, ...]:
-    """The first run of `count` free logical cores, starting where a group of that size may.
-
-    A device that any process holds is taken as a whole: neuron-ls does not say which cores.
-
-    Raises:
-        RunError: there are not that many, with who holds the others.
-    """
-    free = sorted(core for d in devices if not d.processes for core in d.cores)
-    every = {core for device in devices for core in device.cores}
-    taken = set(free)
-    for first in range(0, max(every, default=-1) + 1, max(1, count)):
-        run = range(first, first + count)
-        if taken.issuperset(run):
-            return tuple(run)
-    holders = [
-        f"pid {p.pid} ({p.command}) on device {d.number}" for d in devices for p in d.processes
-    ]
-    by = f"; {', '.join(holders)}" if holders else ""
-    raise RunError(
-        f"{count} cores side by side are needed, and {len(free)} of {len(every)} are free{by}",
-        hint="end those processes, or run it on an instance with more cores",
-        details={"needed": count, "free": free, "busy": sorted(every - taken)},
-    )
-
-
-def cpus_near(devices: Sequence[Device], cores: Sequence[int]) -> tuple[int, ...]:
-    """CPUs of the host that are near the devices of these cores; empty where it is not told."""
-    wanted = set(cores)
-    return tuple(sorted({c for d in devices if wanted.intersection(d.cores) for c in d.cpus}))
-
-
-def cpu_list(text: str) -> tuple[int, ...]:
-    """ "48-95,144" as Linux writes lists of CPUs → the numbers."""
-    found: list[int] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        first, dash, last = part.partition("-")
-        found += range(int(first), int(last if dash else first) + 1)
-    return tuple(found)
-
-
 def _device(row: Mapping[str, Any], following: int) -> Device:
     count = int(row.get("nc_count") or 0)
+    if not 0 <= count <= _MOST_CORES:
+        raise ValueError(f"{count} cores on one device")
     cores = row.get("neuroncore_ids") or range(following, following + count)
     node = row.get("numa_node")
     known = node not in (None, "", "-1", -1)
@@ -169,8 +170,27 @@ def _device(row: Mapping[str, Any], following: int) -> Device:
         memory=int(row.get("memory_size") or 0),
         numa_node=int(node) if known and node is not None else None,
         cpus=cpu_list(str(row.get("cpu_affinity") or "")),
-        processes=tuple(
-            Process(int(p.get("pid") or 0), str(p.get("command") or "?"))
-            for p in row.get("neuron_processes") or ()
-        ),
+        processes=tuple(filter(None, map(_process, row.get("neuron_processes") or ()))),
+        connected=tuple(int(number) for number in row.get("connected_to") or ()),
     )
+
+
+def _process(row: Mapping[str, Any]) -> Process | None:
+    command = _brief(str(row.get("command") or "?"))
+    if os.path.basename(command.split()[0]) in TOOLS:
+        return None
+    version = str(row.get("neuron_runtime_version") or "")
+    return Process(int(row.get("pid") or 0), command, "" if version == "NA" else version)
+
+
+def _brief(command: str) -> str:
+    """ "python -u serve.py --token x" → "python serve.py"."""
+    words = "".join(c if c.isprintable() else " " for c in command).split() or ["?"]
+    for number, word in enumerate(words[1:], 1):
+        if word == "-m" and number + 1 < len(words):
+            return f"{words[0]} -m {words[number + 1]}"
+        if word == "-c":
+            break
+        if not word.startswith("-"):
+            return f"{words[0]} {word}" if "=" not in word else words[0]
+    return words[0]

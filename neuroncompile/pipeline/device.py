@@ -19,7 +19,9 @@ from neuroncompile.backends.nxdi.model_directory import lay_out
 from neuroncompile.backends.nxdi.process import Worker, identity_of
 from neuroncompile.backends.nxdi.surroundings import runtime_environment
 from neuroncompile.errors import RunError, ToolchainError
-from neuroncompile.hardware.neuron_ls import Device, choose_cores, cpus_near, neuron_devices
+from neuroncompile.hardware.cores import core_text, reserve_cores
+from neuroncompile.hardware.neuron_ls import Device, neuron_devices
+from neuroncompile.hardware.numa import cpus_near
 from neuroncompile.keys import spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
@@ -105,16 +107,23 @@ def open_engine(
     order = load_order(plan, view, weights, settings, output, store, place, held)
     devices = neuron_devices()
     check_lnc(plan.target.lnc or 1, devices)
-    cores = choose_cores(devices, int(plan.config["tp_degree"]))
-    name = f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else str(cores[0])
+    reserved = held.enter_context(reserve_cores(devices, _ranks(plan, view)))
     worker = Worker(
         python,
-        environment=runtime_environment(plan.spec, python, name),
+        environment=runtime_environment(plan.spec, python, reserved.text),
         directory=place,
         log=place / "worker.log",
     )
-    _bind(worker, cpus_near(devices, cores), name, output)
-    return NxdiEngine(worker, order, f"{plan.target.text}, cores {name}")
+    nodes, cpus = cpus_near(devices, reserved.cores)
+    _bind(worker, nodes, cpus, reserved.text, output)
+    return NxdiEngine(worker, order, f"{plan.target.text}, cores {reserved.text}")
+
+
+def _ranks(plan: Plan, view: Path) -> int:
+    """Cores that the program runs on, one a rank, as NxDI constructed it."""
+    constructed = json.loads((view / "constructed.json").read_text())
+    neuron = constructed.get("text_config", constructed).get("neuron_config") or {}
+    return int(neuron.get("local_ranks_size") or plan.config["tp_degree"])
 
 
 def check_lnc(lnc: int, devices: Sequence[Device]) -> None:
@@ -132,7 +141,9 @@ def check_lnc(lnc: int, devices: Sequence[Device]) -> None:
         )
 
 
-def _bind(worker: Worker, cpus: Sequence[int], cores: str, output: Output) -> None:
+def _bind(
+    worker: Worker, nodes: Sequence[int], cpus: Sequence[int], cores: str, output: Output
+) -> None:
     """Keep the worker on the CPUs that are near its devices; elsewhere copies cross sockets."""
     usable = sorted(os.sched_getaffinity(0).intersection(cpus))
     if not usable:
@@ -140,7 +151,8 @@ def _bind(worker: Worker, cpus: Sequence[int], cores: str, output: Output) -> No
         return
     with contextlib.suppress(OSError):
         os.sched_setaffinity(worker.process.pid, usable)
-        output.note(f"cores {cores}, bound to CPUs {usable[0]}-{usable[-1]} ({len(usable)})")
+        near = f"NUMA node{'s' if len(nodes) > 1 else ''} {core_text(nodes)}"
+        output.note(f"cores {cores}, bound to {near} (CPUs {core_text(usable)})")
 
 
 def load_order(

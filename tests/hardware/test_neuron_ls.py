@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from neuroncompile.errors import RunError
-from neuroncompile.hardware.neuron_ls import (
-    choose_cores,
-    cpu_list,
-    cpus_near,
-    neuron_devices,
-    parse_devices,
-)
+from neuroncompile.hardware import neuron_ls
+from neuroncompile.hardware.neuron_ls import Process, neuron_devices, parse_devices
 
 
 def trn2(count: int = 16, **first: Any) -> list[dict[str, Any]]:
@@ -91,6 +86,11 @@ def test_numa_node_that_is_none(node: Any) -> None:
         '[{"bdf": "x"}]',
         "null",
         '[{"neuron_device": "x"}]',
+        '[{"neuron_device": 0, "nc_count": 1000000000000}]',
+        '[{"neuron_device": 0, "nc_count": -1}]',
+        '[{"neuron_device": 0, "cpu_affinity": "0-99999999999"}]',
+        '[{"neuron_device": 0, "neuron_processes": [7]}]',
+        "[" * 100_000,
     ],
 )
 def test_what_is_no_answer(text: str) -> None:
@@ -98,44 +98,41 @@ def test_what_is_no_answer(text: str) -> None:
         parse_devices(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [("", ()), ("3", (3,)), ("0-2", (0, 1, 2)), ("1-2,5", (1, 2, 5)), (" 0-1, 4-5 ", (0, 1, 4, 5))],
-)
-def test_lists_of_cpus(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpu_list(text) == cpus
+def test_links_and_processes() -> None:
+    held = [
+        {"pid": 7, "command": "python3 -u serve.py --token hf_x", "neuron_runtime_version": "2.31"},
+        {"pid": 8, "command": "/usr/bin/python -m vllm.serve --api-key k"},
+        {"pid": 9, "command": "env HF_TOKEN=hf_x python a.py"},
+        {"pid": 10, "command": "python -c 'key = 1'"},
+        {"pid": 11, "command": "./a\x1b[2Jb", "neuron_runtime_version": "NA"},
+        {"pid": 12, "command": "/opt/aws/neuron/bin/neuron-ls -a", "neuron_runtime_version": "NA"},
+        {"pid": 13, "command": "neuron-monitor"},
+        {"pid": 14},
+    ]
+    (device,) = parse_devices(json.dumps(trn2(1, neuron_processes=held, connected_to=[12, 3])))
+    assert device.connected == (12, 3)
+    assert device.processes == (
+        Process(7, "python3 serve.py", "2.31"),
+        Process(8, "/usr/bin/python -m vllm.serve"),
+        Process(9, "env"),
+        Process(10, "python"),
+        Process(11, "./a [2Jb"),
+        Process(14, "?"),
+    )
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 64])
-def test_cores_side_by_side(count: int) -> None:
-    devices = parse_devices(json.dumps(trn2()))
-    assert choose_cores(devices, count) == tuple(range(count))
-
-
-def test_busy_devices_are_left_out() -> None:
-    devices = parse_devices(json.dumps(trn2(neuron_processes=HELD)))
-    assert choose_cores(devices, 4) == (4, 5, 6, 7)
-    assert choose_cores(devices, 8) == tuple(range(8, 16))
-    assert choose_cores(devices, 32) == tuple(range(32, 64))
-
-
-def test_too_few_are_free_and_who_has_them() -> None:
-    devices = parse_devices(json.dumps(trn2(neuron_processes=HELD)))
-    with pytest.raises(RunError) as caught:
-        choose_cores(devices, 64)
-    message = str(caught.value)
-    assert "60 of 64 are free" in message
-    assert "pid 4242 (python serve.py) on device 0" in message
-    assert caught.value.exit_code == 10
-    with pytest.raises(RunError, match="0 of 0"):
-        choose_cores((), 1)
-
-
-def test_near_cpus_are_those_of_the_devices() -> None:
-    devices = parse_devices(json.dumps(trn2()))
-    assert cpus_near(devices, range(4))[0] == 48
-    assert cpus_near(devices, range(36, 40))[0] == 0
-    assert len(cpus_near(devices, range(64))) == 192
+def test_an_address_with_its_domain() -> None:
+    """As trn1.2xlarge answered with tools 2.28.23: a virtual machine without NUMA."""
+    row = {
+        **ONE_CHIP[0],
+        "bdf": "0000:00:1e.0",
+        "cpu_affinity": "0-7",
+        "numa_node": "-1",
+        "neuroncore_ids": [0, 1],
+    }
+    (device,) = parse_devices(json.dumps([row]))
+    assert (device.address, device.numa_node) == ("0000:00:1e.0", None)
+    assert device.cores == (0, 1)
 
 
 def command(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +154,12 @@ def test_the_command_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("text", "match"),
     [
         ("echo 'No neuron device found' >&2; exit 1", "No neuron device found"),
+        (
+            'echo \'time="t" level=fatal msg="Failed to load" error="no driver"\' >&2; exit 1',
+            "fails: Failed to load: no driver$",
+        ),
         ("exit 3", "status 3"),
+        ("printf '\\377\\376'", "not understood"),
         ("echo '+----+'", "not understood"),
     ],
 )
@@ -172,4 +174,26 @@ def test_the_command_fails(
 def test_it_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match="not installed"):
+        neuron_devices()
+
+
+def test_it_hangs_and_takes_its_children_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neuron_ls, "SECONDS", 0.3)
+    command(tmp_path / "bin", f"sleep 600 & echo $! > {tmp_path}/child; wait", monkeypatch)
+    with pytest.raises(RunError, match="gave no answer"):
+        neuron_devices()
+    child = int((tmp_path / "child").read_text())
+    try:
+        state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        state = "X"
+    assert state in "ZX"
+
+
+def test_it_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command(tmp_path / "bin", "", monkeypatch)
+    (tmp_path / "bin" / "neuron-ls").write_text("#!/nowhere/at/all\n")
+    with pytest.raises(RunError, match="cannot be run: No such file"):
         neuron_devices()
