@@ -15,7 +15,14 @@ from pathlib import Path
 
 from neuroncompile.errors import ConfigError, UsageError, nearest
 
-__all__ = ["ENVIRONMENT", "FILE_KEYS", "HubSettings", "Settings", "load_settings"]
+__all__ = [
+    "ENVIRONMENT",
+    "FILE_KEYS",
+    "HubSettings",
+    "Settings",
+    "load_settings",
+    "without_settings",
+]
 
 ENVIRONMENT = {
     "NEURONCOMPILE_STORE": "directory of the artifact store",
@@ -130,6 +137,14 @@ def load_settings(
         time_limit=_limit("time_limit", env, file),
         memory_limit=_bytes(_limit("memory_limit", env, file)),
         warnings=tuple(_misspelt(env)),
+    )
+
+
+def without_settings(store: str | Path | None = None, *, offline: bool = False) -> Settings:
+    """Settings of a user who has set nothing of ours: what is left when they cannot be read."""
+    foreign = {k: v for k, v in os.environ.items() if not k.startswith("NEURONCOMPILE_")}
+    return load_settings(
+        store=store, offline=offline, environ={**foreign, "XDG_CONFIG_HOME": os.devnull}
     )
 
 

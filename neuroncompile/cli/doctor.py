@@ -39,12 +39,18 @@ def doctor(
         str, typer.Option("--for", metavar="build|run", help="What has to be possible.")
     ] = "run",
 ) -> int:
-    from neuroncompile.errors import UsageError
+    from neuroncompile.errors import NeuronCompileError, UsageError
     from neuroncompile.pipeline.doctor import doctor_command
+    from neuroncompile.settings import without_settings
 
     if purpose not in ("build", "run"):
         raise UsageError(f"--for {purpose!r} is neither build nor run", hint="--for build")
     state: State = ctx.obj
+    refused = None
+    try:
+        settings = state.settings()
+    except NeuronCompileError as error:  # a finding like any other
+        settings, refused = without_settings(state.store, offline=state.offline), error
     return doctor_command(
-        target, toolchain or None, state.settings(), state.output, purpose=purpose
+        target, toolchain or None, settings, state.output, purpose=purpose, refused=refused
     )

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from neuroncompile.errors import NeuronCompileError
-from neuroncompile.hardware.targets import parse_target
+from neuroncompile.hardware.targets import Target, host_arch, parse_target
 from neuroncompile.output import Output
+from neuroncompile.pipeline.doctor_devices import CHECKS as DEVICE_CHECKS
 from neuroncompile.pipeline.doctor_host import CHECKS as HOST_CHECKS
 from neuroncompile.pipeline.doctor_neuron import CHECKS as NEURON_CHECKS
 from neuroncompile.pipeline.finding import Finding, Patient
@@ -29,16 +30,30 @@ class Verdict(NamedTuple):
 
 
 def doctor_command(
-    target: str, toolchain: str | None, settings: Settings, output: Output, *, purpose: str = "run"
+    target: str,
+    toolchain: str | None,
+    settings: Settings,
+    output: Output,
+    *,
+    purpose: str = "run",
+    refused: NeuronCompileError | None = None,
 ) -> int:
     """Run `neuroncompile doctor`: 0 when the purpose can be met, 10 when it cannot.
 
     Args:
+        settings: with `refused`, those of a user without any of ours.
         purpose: "run" or "build".
+        refused: why the user's own settings cannot be read.
+
+    Raises:
+        ConfigError: the target is none.
     """
-    patient = Patient(parse_target(target or "cpu"), toolchain or settings.toolchain, settings)
-    checks = [*HOST_CHECKS, *(() if patient.target.is_cpu else NEURON_CHECKS)]
-    findings = [finding for check in checks for finding in _looked(check, patient)]
+    findings = [] if refused is None else [_unreadable(refused)]
+    aim, unfit = _target(target)
+    patient = Patient(aim, toolchain or settings.toolchain, settings)
+    checks = [*HOST_CHECKS, *(() if patient.target.is_cpu else (*NEURON_CHECKS, *DEVICE_CHECKS))]
+    findings += unfit
+    findings += [finding for check in checks for finding in _looked(check, patient)]
     verdict = Verdict(
         not any(f.stops in ("build", "both") for f in findings if f.level == "problem"),
         not any(f.stops in ("run", "both") for f in findings if f.level == "problem"),
@@ -60,6 +75,24 @@ def doctor_command(
     code = 0 if able else 10
     output.result(_document(patient, findings, verdict), exit_code=code)
     return code
+
+
+def _unreadable(error: NeuronCompileError) -> Finding:
+    why = "every command stops for it; what follows is without these settings"
+    return Finding("settings", "problem", str(error), why, error.hint or "correct it", "both")
+
+
+def _target(text: str) -> tuple[Target, list[Finding]]:
+    """The target, and what is to say of a host whose own processor is none."""
+    try:
+        return parse_target(text or "cpu"), []
+    except (NeuronCompileError, OSError) as error:
+        if text not in ("", "cpu"):
+            raise
+        hint = getattr(error, "hint", None) or "build on another host"
+        why = "programs for cpu are made for one of the levels"
+        target = Target("cpu", arch=host_arch())
+        return target, [Finding("processor", "problem", str(error), why, hint, "both")]
 
 
 def _looked(check: Callable[[Patient], list[Finding]], patient: Patient) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +22,12 @@ NEURON_NEEDED = 40 * GB  # one neuronx-cc for a large model on trn2 and newer
 
 RETIRED = {
     "VLLM_NEURON_REMOTE_CACHE": "NEURON_LIBTORCH_REMOTE_CACHE (vLLM's plugin from 0.24 on)",
+    "VLLM_NEURON_COMPILATION_TIMEOUT": "NEURON_LIBTORCH_COMPILATION_TIMEOUT (from 0.24 on)",
+    "VLLM_NEURON_DISABLE_COMPILE_CACHE": "NEURON_LIBTORCH_DISABLE_COMPILE_CACHE (from 0.24 on)",
+    "VLLM_NEURON_ASSERT_CACHE_HIT": "VLLM_NEURON_DISABLE_WARMUP_COMPILE (from 0.24 on)",
     "NEURON_RT_VIRTUAL_CORE_SIZE": "NEURON_LOGICAL_NC_CONFIG",
     "HUGGINGFACE_HUB_CACHE": "HF_HUB_CACHE",
+    "HUGGING_FACE_HUB_TOKEN": "HF_TOKEN",
     "TRANSFORMERS_CACHE": "HF_HOME",
     "PYTORCH_TRANSFORMERS_CACHE": "HF_HOME",
 }
@@ -68,20 +71,25 @@ def memory(patient: Patient) -> list[Finding]:
 
 
 def disk(patient: Patient) -> list[Finding]:
-    found = []
     settings = patient.settings
     places = {"store": settings.store, "cache": settings.cache, "work": Path("/tmp")}
-    for name, path in places.items():
-        found.append(_place(name, path))
-    return found
+    temporary = Path(tempfile.gettempdir())
+    if temporary not in places.values():
+        places["TMPDIR"] = temporary
+    return [_place(name, path, patient.target.is_cpu) for name, path in places.items()]
 
 
-def _place(name: str, path: Path) -> Finding:
+def _place(name: str, path: Path, loads: bool) -> Finding:
+    """A place that is written; where it is not there yet, the first one above it that is.
+
+    Args:
+        loads: shared objects are loaded from there.
+    """
     there = path
-    while not there.exists():
+    while not os.path.exists(there) and there != there.parent:
         there = there.parent
-    free = shutil.disk_usage(there).free
     try:
+        usage = os.statvfs(there)
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
@@ -95,13 +103,26 @@ def _place(name: str, path: Path) -> Finding:
             "choose another with --store DIR" if name == "store" else f"make {there} writable",
             "" if name == "store" else "build",
         )
-    if free < LITTLE_DISK:
+    if loads and usage.f_flag & os.ST_NOEXEC:
+        return Finding(
+            f"disk, {name}",
+            "problem",
+            f"{there} is mounted noexec",
+            "programs for cpu are shared objects, which cannot be loaded from there",
+            "choose another with --store DIR"
+            if name == "store"
+            else f"mount -o remount,exec {there}",
+            "both" if name == "store" else "build",
+        )
+    free = usage.f_bavail * usage.f_frsize
+    if free < LITTLE_DISK or (usage.f_files and not usage.f_favail):
+        left = f"{human_bytes(free)} free" if free < LITTLE_DISK else "no file can be made"
         return Finding(
             f"disk, {name}",
             "warning",
-            f"{human_bytes(free)} free on {there}",
+            f"{left} on {there}",
             "a build that runs out of space ends; what is finished stays",
-            "neuroncompile store gc --delete, or --store on a larger disk"
+            "neuroncompile store gc --yes, or --store on a larger disk"
             if name == "store"
             else f"free space on {there}",
         )
@@ -110,19 +131,42 @@ def _place(name: str, path: Path) -> Finding:
 
 def store(patient: Patient) -> list[Finding]:
     settings = patient.settings
-    found = [good("store", f"{settings.store} ({settings.store_origin})")]
+    there = "" if (settings.store / "v1").is_dir() else "; nothing is there yet"
+    found = [good("store", f"{settings.store} ({settings.store_origin}){there}")]
     found += [good("store, layer", str(layer)) for layer in settings.layers]
-    found += [good("tier", url) for url in settings.tiers]
+    origin = "NEURONCOMPILE_TIER" if os.environ.get("NEURONCOMPILE_TIER") else "settings file"
+    found += [_tier(url, origin) for url in settings.tiers]
     if not settings.tiers:
         found.append(good("tier", "none"))
     return found
+
+
+def _tier(url: str, origin: str) -> Finding:
+    """What can be said of a tier without a request."""
+    from neuroncompile.tiers import parse_url
+
+    try:
+        location = parse_url(url)
+    except NeuronCompileError as error:
+        why = "every command that looks for a program stops"
+        return Finding("tier", "problem", str(error), why, error.hint or "", "both")
+    if location.scheme == "file" and not os.path.isdir(location.path):
+        return Finding(
+            "tier",
+            "warning",
+            f"{location.url} ({origin}): there is no such directory",
+            "programs that others have compiled are not found",
+            f"mount it, or correct {origin}",
+        )
+    return good("tier", f"{location.url} ({origin})")
 
 
 def hub(patient: Patient) -> list[Finding]:
     settings = patient.settings
     token = "with a token" if settings.hub.token else "without a token"
     if settings.offline:
-        return [good("hub", f"offline; models come from {settings.hub.cache}")]
+        cause = " by HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else ""
+        return [good("hub", f"offline{cause}; models come from {settings.hub.cache}")]
     return [good("hub", f"{settings.hub.endpoint}, {token}; cache {settings.hub.cache}")]
 
 
@@ -163,9 +207,9 @@ def cpu_compiler(patient: Patient) -> list[Finding]:
                 "toolchain",
                 "problem",
                 "torch is not installed here",
-                "it is the cpu target's compiler; programs in the store run without it",
+                "it is the cpu target's compiler, and programs are linked to its libraries",
                 'pip install "neuroncompile[cpu]"',
-                "build",
+                "both",
             )
         ]
     try:

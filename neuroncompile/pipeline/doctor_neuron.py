@@ -1,23 +1,20 @@
-"""The doctor's checks for a Neuron target: toolchain, libraries, driver, devices, variables."""
+"""The doctor's checks for a Neuron target: toolchain, libraries, variables."""
 
 from __future__ import annotations
 
-import ctypes.util
+import ctypes
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from neuroncompile.backends import backend_for
 from neuroncompile.config import Toolchain, resolve_toolchain
-from neuroncompile.errors import ConfigError, NeuronCompileError, RunError
-from neuroncompile.hardware.neuron_ls import Device, neuron_devices
-from neuroncompile.hardware.targets import CHIPS
-from neuroncompile.output import human_bytes
-from neuroncompile.pipeline.finding import Finding, Patient, good
+from neuroncompile.config.release_match import match_release
+from neuroncompile.errors import ConfigError, NeuronCompileError
+from neuroncompile.pipeline.finding import Finding, Patient, good, install
 
 __all__ = ["CHECKS"]
 
-DEV, PROC = Path("/dev"), Path("/proc")
+LIBXML2 = "libxml2.so.2"
 NEWER_CHIPS = (0, 9)
 """The first NxDI that runs trn2 and newer only (release notes of SDK 2.29)."""
 
@@ -41,7 +38,7 @@ def toolchain(patient: Patient) -> list[Finding]:
                 "both",
             )
         ]
-    found = [*_window(named, platform), *_open(named)]
+    found = [*_window(named, platform), *_open(named), *_release(named)]
     python = named.python or settings.neuron_python
     try:
         backend.preflight(python)
@@ -93,6 +90,37 @@ def _open(named: Toolchain) -> list[Finding]:
     ]
 
 
+def _release(named: Toolchain) -> list[Finding]:
+    """Whether all versions are of one release of the SDK."""
+    match = match_release(named.packages)
+    if not match.release:
+        return [
+            Finding(
+                "toolchain, release",
+                "warning",
+                "its versions are of no release that is known",
+                "limits and known issues of releases are then not checked",
+                "neuroncompile toolchain ls lists the releases",
+            )
+        ]
+    told = [
+        f"{name} {version} is of {f'SDK {found[0]}' if found else 'no known release'}"
+        for name, version, found in match.odd
+    ]
+    told += [f"{name} is missing" for name in match.missing]
+    if not told:
+        return [good("toolchain, release", f"SDK {match.release}")]
+    return [
+        Finding(
+            "toolchain, release",
+            "warning",
+            f"most is of SDK {match.release}, and {'; '.join(told)}",
+            "only the packages of one release are tested with each other",
+            f"install the versions that `neuroncompile toolchain show sdk-{match.release}` lists",
+        )
+    ]
+
+
 def _installed(named: Toolchain, packages: Mapping[str, str], python: str) -> list[Finding]:
     wrong = named.mismatches(packages)
     if not wrong:
@@ -111,119 +139,24 @@ def _installed(named: Toolchain, packages: Mapping[str, str], python: str) -> li
 
 
 def libraries(patient: Patient) -> list[Finding]:
-    """Shared libraries that neuronx-cc loads and that images leave out."""
-    if ctypes.util.find_library("xml2"):
-        return [good("libraries", "libxml2 is there")]
-    return [
-        Finding(
-            "libraries",
-            "warning",
-            "libxml2 is not found",
-            "neuronx-cc does not start without it, and every graph fails",
-            "apt-get install libxml2",
-        )
-    ]
+    """Shared libraries that neuronx-cc loads and that images leave out.
 
-
-def devices(patient: Patient) -> list[Finding]:
-    """Device nodes, driver and tools; then what neuron-ls tells."""
-    nodes = sorted(DEV.glob("neuron[0-9]*"))
-    if not nodes:
-        return [
-            Finding(
-                "devices",
-                "problem",
-                f"no Neuron device ({DEV}/neuron0)",
-                "programs can be compiled here and not run",
-                "run on a Neuron instance; in a container, pass the devices through",
-                "run",
-            )
-        ]
-    found = [good("devices", f"{len(nodes)} device nodes"), *_driver()]
+    By the very name that it is linked to: newer systems have a libxml2.so.16 only.
+    """
     try:
-        listed = neuron_devices()
-    except RunError as error:
-        return [
-            *found,
-            Finding(
-                "devices",
-                "problem",
-                str(error),
-                "which cores are free is not known",
-                error.hint or "install aws-neuronx-tools",
-                "run",
-            ),
-        ]
-    return [*found, *_listed(listed, patient)]
-
-
-def _driver() -> list[Finding]:
-    try:
-        loaded = any(line.startswith("neuron ") for line in (PROC / "modules").open())
+        ctypes.CDLL(LIBXML2)
     except OSError:
-        return []
-    if loaded:
-        return [good("driver", "the kernel module is loaded")]
-    return [
-        Finding(
-            "driver",
-            "warning",
-            "the kernel module neuron is not listed",
-            "in a container that is usual; on a host the runtime finds no device",
-            "sudo modprobe neuron",
-        )
-    ]
-
-
-def _listed(listed: tuple[Device, ...], patient: Patient) -> list[Finding]:
-    cores = [core for device in listed for core in device.cores]
-    memory = sum(device.memory for device in listed)
-    found = [
-        good(
-            "devices, cores",
-            f"{len(listed)} devices, {len(cores)} logical cores, {human_bytes(memory)} of memory",
-        )
-    ]
-    chip = CHIPS[patient.target.platform]
-    physical = {len(d.cores) * d.lnc for d in listed if d.cores}
-    if physical and physical != {chip.physical_cores}:
-        found.append(
+        return [
             Finding(
-                "devices, chip",
+                "libraries",
                 "problem",
-                f"devices have {', '.join(map(str, sorted(physical)))} physical cores; "
-                f"{patient.target.platform} has {chip.physical_cores}",
-                "a program is for one kind of chip",
-                "name the target that this instance is",
-                "run",
+                f"{LIBXML2} cannot be loaded",
+                "neuronx-cc does not start without it: `error while loading shared libraries`",
+                install("libxml2"),
+                "build",
             )
-        )
-    lncs, asked = {device.lnc for device in listed}, patient.target.lnc or 1
-    if lncs and lncs != {asked}:
-        found.append(
-            Finding(
-                "devices, LNC",
-                "warning",
-                f"the runtime is set to LNC {', '.join(map(str, sorted(lncs)))}; the target has "
-                f"{asked}",
-                "a program's LNC must be the runtime's",
-                f"export NEURON_LOGICAL_NC_CONFIG={asked}, or build with --lnc",
-            )
-        )
-    busy = [f"pid {p.pid} ({p.command})" for d in listed for p in d.processes]
-    if busy:
-        held = sum(len(d.cores) for d in listed if d.processes)
-        found.append(
-            Finding(
-                "devices, busy",
-                "problem" if held == len(cores) else "warning",
-                f"{held} of {len(cores)} cores are held by {', '.join(dict.fromkeys(busy))}",
-                "a program needs cores that nobody holds",
-                "end those processes",
-                "run" if held == len(cores) else "",
-            )
-        )
-    return found
+        ]
+    return [good("libraries", "libxml2 is there")]
 
 
 def neuron_variables(patient: Patient) -> list[Finding]:
@@ -243,8 +176,9 @@ def neuron_variables(patient: Patient) -> list[Finding]:
                 "both",
             )
         ]
+    found = _lnc_variable(patient)
     if os.environ.get("NEURON_COMPILED_ARTIFACTS"):
-        return [
+        found += [
             Finding(
                 "variables",
                 "warning",
@@ -253,12 +187,28 @@ def neuron_variables(patient: Patient) -> list[Finding]:
                 "neuroncompile env KEY --for vllm:VERSION says what is read",
             )
         ]
+    return found
+
+
+def _lnc_variable(patient: Patient) -> list[Finding]:
+    asked = str(patient.target.lnc or 1)
+    for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"):
+        text = os.environ.get(name, "").strip()
+        if text and text != asked:
+            return [
+                Finding(
+                    "variables",
+                    "warning",
+                    f"{name} is {text}; {patient.target.text} has LNC {asked} by itself",
+                    "it decides the logical cores of what is built, and so its key",
+                    f"unset {name}, or say it with --lnc {text}",
+                )
+            ]
     return []
 
 
 CHECKS: tuple[Callable[[Patient], list[Finding]], ...] = (
     toolchain,
     libraries,
-    devices,
     neuron_variables,
 )

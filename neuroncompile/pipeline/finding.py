@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import NamedTuple
 
 from neuroncompile.hardware.targets import Target
 from neuroncompile.settings import Settings
 
-__all__ = ["Finding", "Patient", "good"]
+__all__ = ["Finding", "Patient", "good", "install"]
 
 
 class Finding(NamedTuple):
@@ -41,3 +42,8 @@ class Patient(NamedTuple):
 def good(subject: str, what: str) -> Finding:
     """All is well."""
     return Finding(subject, "ok", what)
+
+
+def install(packages: str) -> str:
+    """The command that installs packages of the system, named alike in both worlds."""
+    return f"{'dnf' if shutil.which('dnf') else 'apt-get'} install {packages}"

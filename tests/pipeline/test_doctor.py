@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from neuroncompile.errors import RunError
+from neuroncompile.errors import ConfigError, RunError
 from neuroncompile.hardware.neuron_ls import parse_devices
 from neuroncompile.hardware.targets import parse_target
-from neuroncompile.pipeline import doctor_neuron
+from neuroncompile.pipeline import doctor, doctor_devices, doctor_host, doctor_neuron
 from neuroncompile.pipeline.device import check_device, check_lnc, check_runtime
 from neuroncompile.pipeline.doctor import _looked
 from neuroncompile.pipeline.finding import Finding, Patient
@@ -134,7 +134,7 @@ def test_check_that_breaks_is_a_finding() -> None:
 
 def listed(rows: list[dict[str, Any]], target: str = "trn2") -> dict[str, Finding]:
     patient = Patient(parse_target(target), None, load_settings())
-    found = doctor_neuron._listed(parse_devices(json.dumps(rows)), patient)
+    found = doctor_devices._listed(parse_devices(json.dumps(rows)), patient)
     return {finding.subject: finding for finding in found}
 
 
@@ -159,9 +159,199 @@ def test_devices_of_another_chip_or_lnc() -> None:
 def test_devices_that_somebody_holds() -> None:
     some = listed(trn2(neuron_processes=HELD))["devices, busy"]
     assert some.level == "warning"
-    assert "4 of 64 cores are held by pid 4242" in some.what
+    assert some.what == "4 of 64 cores are held: 0-3 by pid 4242 (python serve.py)"
     every = [{**row, "neuron_processes": HELD} for row in trn2()]
     assert listed(every)["devices, busy"].stops == "run"
+
+
+def test_cores_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-3")
+    every = listed(trn2(neuron_processes=HELD))["devices, busy"]
+    assert (every.what[:24], every.stops) == ("4 of 4 cores are held: 0", "run")
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "60-65")
+    absent = listed(trn2())["devices, visible"]
+    assert "names 64-65, which this host has not" in absent.what
+    assert absent.stops == "run"
+
+
+class Machine:
+    """A host with Neuron devices, as the doctor's checks of devices see it."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        for name in ("dev", "proc", "sys/module/neuron", "neuron/lib", "bin"):
+            (root / name).mkdir(parents=True)
+        for number in range(16):
+            (root / f"dev/neuron{number}").touch()
+        (root / "sys/module/neuron/version").write_text("2.27.4.0\n")
+        (root / "proc/modules").write_text("neuron 1 0 - Live 0x0\n")
+        (root / "neuron/lib/libnrt.so.1").touch()
+        self.answer("cat <<'EOF'\n" + json.dumps(trn2()) + "\nEOF")
+        for name in ("dev", "proc", "sys", "neuron"):
+            monkeypatch.setattr(doctor_devices, name.upper(), root / name)
+        monkeypatch.setenv("PATH", f"{root}/bin:/usr/bin:/bin")
+
+    def answer(self, text: str) -> None:
+        path = self.root / "bin" / "neuron-ls"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def look(self, toolchain: str | None = "sdk-2.29") -> dict[str, Finding]:
+        patient = Patient(parse_target("trn2"), toolchain, load_settings())
+        return {finding.subject: finding for finding in doctor_devices.devices(patient)}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_machine_in_good_health(machine: Machine) -> None:
+    found = machine.look()
+    assert {finding.level for finding in found.values()} == {"ok"}
+    assert found["devices"].what == "16 device nodes"
+    assert found["driver"].what == "driver 2.27.4.0"
+
+
+def test_driver_older_than_the_toolchain(machine: Machine) -> None:
+    (machine.root / "sys/module/neuron/version").write_text("2.26.10.0\n")
+    assert machine.look()["driver"].what == "driver 2.26.10.0 is older than SDK 2.29.1's 2.27.4.0"
+    assert machine.look("sdk-2.28")["driver"].level == "ok"
+    assert machine.look(None)["driver"].level == "ok"
+
+
+def test_driver_that_is_not_loaded(machine: Machine) -> None:
+    (machine.root / "sys/module/neuron/version").unlink()
+    (machine.root / "proc/modules").write_text("neuron_other 1 0 - Live 0x0\n")
+    assert machine.look()["driver"].fix == "sudo modprobe neuron"
+    (machine.root / "proc/modules").unlink()
+    assert machine.look()["driver"].level == "ok"
+
+
+def test_runtime_that_is_not_installed(machine: Machine) -> None:
+    (machine.root / "neuron/lib/libnrt.so.1").unlink()
+    finding = machine.look()["runtime"]
+    assert (finding.level, finding.stops) == ("problem", "run")
+    assert "install aws-neuronx-runtime-lib" in finding.fix
+
+
+def test_nodes_that_may_not_be_opened(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = doctor_devices.os.access
+    monkeypatch.setattr(doctor_devices.os, "access", lambda path, mode: "neuron1" not in str(path))
+    assert machine.look()["devices"].what == "neuron1 and 6 more may not be opened"
+    monkeypatch.setattr(doctor_devices.os, "access", allowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("echo 'no driver' >&2; exit 1", "neuron-ls fails: no driver"),
+        ("echo '[7]'", "not understood"),
+        ("echo '[]'", "0 devices"),
+    ],
+)
+def test_tool_that_does_not_answer(machine: Machine, text: str, what: str) -> None:
+    machine.answer(text)
+    assert any(what in finding.what for finding in doctor_devices.devices(
+        Patient(parse_target("trn2"), None, load_settings())
+    ))  # fmt: skip
+
+
+def test_no_device_stops_running_alone(machine: Machine) -> None:
+    for node in (machine.root / "dev").iterdir():
+        node.unlink()
+    assert machine.look()["devices"].stops == "run"
+
+
+# --- toolchain, libraries, variables, disk, settings
+
+
+def test_versions_of_two_releases(run: Run, toolchain: StandIn, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    text = toolchain.file.read_text()
+    other.write_text(text.replace("0.18.27753", "0.17.26814").replace('nki = "0.3.0"\n', ""))
+    done = run("doctor", "--target=trn2", f"--toolchain={other}", "--json")
+    (finding,) = findings(done, "toolchain, release")
+    assert finding["level"] == "warning"
+    assert finding["what"] == (
+        "most is of SDK 2.29.1, and neuronx-distributed 0.17.26814 is of SDK 2.28.1; nki is missing"
+    )
+    done = run("doctor", "--target=trn2", f"--toolchain={toolchain.file}", "--json")
+    assert findings(done, "toolchain, release")[0]["what"] == "SDK 2.29.1"
+
+
+def test_library_by_the_name_that_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = Patient(parse_target("trn2"), None, load_settings())
+    monkeypatch.setattr(doctor_neuron, "LIBXML2", "libc.so.6")
+    assert doctor_neuron.libraries(patient)[0].level == "ok"
+    monkeypatch.setattr(doctor_neuron, "LIBXML2", "libxml2.so.999")
+    (finding,) = doctor_neuron.libraries(patient)
+    assert (finding.level, finding.stops) == ("problem", "build")
+    assert finding.fix.endswith("install libxml2")
+
+
+@pytest.mark.parametrize("name", ["NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"])
+def test_logical_cores_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = Patient(parse_target("trn2"), None, load_settings())
+    monkeypatch.setenv(name, "2")
+    assert doctor_neuron.neuron_variables(patient) == []
+    monkeypatch.setenv(name, "1")
+    (finding,) = doctor_neuron.neuron_variables(patient)
+    assert finding.what == f"{name} is 1; trn2 has LNC 2 by itself"
+
+
+def test_mounts_that_execute_nothing(tmp_path: Path) -> None:
+    """A store for cpu on such a mount cannot be run from; the writable ones of this host are."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, _, options, *_ = line.split()
+        finding = doctor_host._place("store", Path(place), True)
+        if "written" not in finding.what:
+            assert ("noexec" in finding.what) == ("noexec" in options.split(","))
+    assert doctor_host._place("store", tmp_path / "a" / "b", True).what.endswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("tier", "level", "what"),
+    [
+        ("s3://bucket/x", "ok", "s3://bucket/x (NEURONCOMPILE_TIER)"),
+        ("file:///nowhere/at/all", "warning", "there is no such directory"),
+        ("ftp://host/x", "problem", "ftp"),
+    ],
+)
+def test_tiers_without_a_request(run: Run, tier: str, level: str, what: str) -> None:
+    done = run("doctor", "--json", NEURONCOMPILE_TIER=tier)
+    (finding,) = findings(done, "tier")
+    assert finding["level"] == level
+    assert what in finding["what"]
+
+
+def test_settings_that_cannot_be_read_are_a_finding(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("stroe = 'x'\n")
+    for env in (
+        {"NEURONCOMPILE_SETTINGS": str(file)},
+        {"NEURONCOMPILE_LAYERS": "/nowhere/at/all"},
+        {"NEURONCOMPILE_JOBS": "many"},
+    ):
+        done = run("doctor", "--json", **env)
+        assert done.code == 10
+        (finding,) = findings(done, "settings")
+        assert finding["level"] == "problem"
+        assert finding["fix"]
+        assert findings(done, "memory")
+
+
+def test_host_below_every_level(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(text: str) -> Any:
+        raise ConfigError("this host runs no level", hint="build elsewhere")
+
+    monkeypatch.setattr(doctor, "parse_target", none)
+    target, (finding,) = doctor._target("")
+    assert target.is_cpu
+    assert (finding.subject, finding.stops) == ("processor", "both")
+    with pytest.raises(ConfigError):
+        doctor._target("cpu:x86-64-v9")
+    assert run("doctor", "--target=tnr2").code == 5
 
 
 def test_device_nodes(tmp_path: Path) -> None:
