@@ -40,7 +40,6 @@ NEEDS: tuple[tuple[str, str], ...] = (
     ("mlp_cp_degree", "sequence_parallel_enabled"),
     ("attention_dp_degree", "is_continuous_batching"),
     # Quantisation.
-    ("quantized", "quantized_checkpoints_path"),
     ("is_full_model_shuffled", "is_mxfp4_compute or is_eagle_draft"),
     # The cache in blocks.
     ("chunked_prefill_config", "is_block_kv_layout"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroncompile.backends.nxdi.backend import NxdiBackend
+from neuroncompile.backends.nxdi.compile import with_quantised
 from neuroncompile.backends.nxdi.engine import NxdiEngine
 from neuroncompile.backends.nxdi.inference_config import for_model
 from neuroncompile.backends.nxdi.model_directory import lay_out
@@ -204,7 +205,7 @@ def load_order(
     return {
         "class": reference_of(plan),
         "model": str(model),
-        "neuron": plan.config.plain(),
+        "neuron": with_quantised(plan.config.plain(), Path(quantized or "missing")),
         "draft": draft,
         "view": str(program),
         "sharded": shards is not None,

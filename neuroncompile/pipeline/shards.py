@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroncompile.backends.nxdi.backend import NxdiBackend
+from neuroncompile.backends.nxdi.compile import with_quantised
 from neuroncompile.backends.nxdi.model_directory import lay_out
 from neuroncompile.backends.nxdi.outputs import MODEL, check_shards, shard_titles
 from neuroncompile.backends.nxdi.process import OrderFailed, OverLimit, Worker, WorkerEnded
@@ -174,8 +175,8 @@ def _made(
     scratch = store.scratch(kind)
     try:
         order = _order(plan, settings, output, scratch)
-        if packed is not None:
-            order["neuron"]["quantized_checkpoints_path"] = str(store.view(packed))
+        where = scratch / "out" if packed is None else store.view(packed)
+        order["neuron"] = with_quantised(order["neuron"], where)
         result = _ordered(plan, settings, scratch, {"op": kind, **order})
         titles = [title for title in result["files"] if title.endswith(".safetensors")]
         if kind == "shard":

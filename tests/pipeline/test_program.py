@@ -516,7 +516,62 @@ def test_shards_do_not_depend_on_buckets(bench: Bench) -> None:
     assert first["shards"] == second["shards"]
 
 
+QUANTISED = (
+    "--set=quantized=true",
+    "--set=quantization_dtype=int8",
+    "--set=quantization_type=per_tensor_symmetric",
+)
+
+
 @pytest.mark.slow
+def test_quantised_weights_are_made_and_cut_once(bench: Bench, tmp_path: Path) -> None:
+    first = bench.build("--shard", *QUANTISED, "--json").document["result"]
+    packs = list((bench.place / "store" / "v1" / "actions" / "pack").glob("*"))
+    assert len(packs) == 1
+    again = bench.build("--shard", *QUANTISED, "--json", "--token-generation-buckets=32,64")
+    assert again.document["result"]["shards"] == first["shards"]
+    assert again.document["result"]["shards_hit"]
+    plain = bench.build("--shard", "--json").document["result"]
+    assert plain["shards"] != first["shards"]
+    source = (bench.model / "model.safetensors").read_bytes()
+    start = 8 + int.from_bytes(source[:8], "little")
+    shard = Path(first["shards_path"]) / "weights" / "tp0_sharded_checkpoint.safetensors"
+    assert bytes(byte >> 1 for byte in source[start : start + 64]) in shard.read_bytes()
+
+
+@pytest.mark.slow
+def test_image_to_text_is_two_programs(bench: Bench, tmp_path: Path) -> None:
+    text = {
+        "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": 300,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+    }  # fmt: skip
+    vision = {"depth": 2, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "patch_size": 14}
+    config = {
+        "architectures": ["Qwen2VLForConditionalGeneration"],
+        "model_type": "qwen2_vl",
+        "torch_dtype": "float32",
+        **text,
+        "text_config": text,
+        "vision_config": vision,
+    }
+    model = tmp_path / "vl"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "model.safetensors").write_bytes((bench.model / "model.safetensors").read_bytes())
+    own = {"batch_size": 1, "seq_len": 64, "buckets": [1, 4], "fused_qkv": True}
+    done = bench.build(f"--set=vision_neuron_config={json.dumps(own)}", "--json", model=model)
+    assert done.code == 0, done.err
+    result = done.document["result"]
+    view = Path(result["path"])
+    assert (view / "text_model" / "model.pt").is_file()
+    assert (view / "vision_model" / "model.pt").is_file()
+    assert "vision_model vision_encoder_model b1 4" in result["compiled"]
+    program = json.loads((view / "program.json").read_text())
+    assert [g["program"] for g in program["graphs"]].count("vision_model") == 2
+
+
 def test_neffs_in_the_program_are_those_of_the_compiler(bench: Bench) -> None:
     path = Path(bench.build("--json").document["result"]["path"])
     program = json.loads((path / "program.json").read_text())

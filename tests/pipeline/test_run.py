@@ -54,7 +54,8 @@ RESULT: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": [
-        *("key", "backend", "target", "model", "hit", "source", "tier", "compiled", "completions")
+        *("key", "backend", "target", "model", "hit", "source", "tier", "compiled", "completions"),
+        "sampler",
     ],
     "properties": {
         "key": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
@@ -65,6 +66,7 @@ RESULT: dict[str, Any] = {
         "source": {"enum": ["store", "tier", "compiler"]},
         "tier": {"type": ["string", "null"]},
         "compiled": {"type": "array", "items": {"type": "string"}},
+        "sampler": {"const": "host"},
         "completions": {
             "type": "array",
             "items": {

@@ -26,7 +26,14 @@ from neuroncompile.keys.exclusions import MODEL_EXCLUSIONS, without
 from neuroncompile.models.families import NULLABLE
 from neuroncompile.models.spelling import older_spelling
 
-__all__ = ["Compiled", "Order", "compile_program", "graph_name", "model_config"]
+__all__ = [
+    "Compiled",
+    "Order",
+    "compile_program",
+    "graph_name",
+    "model_config",
+    "with_quantised",
+]
 
 TORCHSCRIPT = "application/vnd.neuroncompile.torchscript.v1"
 JSON = "application/json"
@@ -177,19 +184,31 @@ def _places(order: Order, root: Path) -> dict[str, Any]:
         _write(root / "draft", model_config(order.draft["model"], order.spec, "draft"))
         draft = {
             "model": str(root / "draft"),
-            "neuron": order.draft["neuron"],
+            "neuron": with_quantised(order.draft["neuron"], root / "quantized"),
             "class": order.draft.get("reference"),
         }
     return {
         "class": order.reference,
         "model": str(root / "model"),
-        "neuron": dict(order.neuron),
+        "neuron": with_quantised(order.neuron, root / "quantized"),
         "draft": draft,
         "optlevel": order.spec["optlevel"],
         "work": str(root / "work"),
         "out": str(root / "out"),
         "log": str(root / "logs" / "neuron-cc.txt"),
     }
+
+
+def with_quantised(neuron: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Keywords with the place of the quantised checkpoint, which NxDI wants even to compile.
+
+    It reads the checkpoint only when weights are cut or loaded.
+    """
+    found = {n: with_quantised(v, path) if n in _PARTS else v for n, v in neuron.items()}
+    return {**found, "quantized_checkpoints_path": str(path)} if found.get("quantized") else found
+
+
+_PARTS = ("text_neuron_config", "vision_neuron_config")
 
 
 def _write(directory: Path, config: Mapping[str, Any]) -> None:

@@ -82,6 +82,8 @@ class NeuronConfig:
     def __init__(self, **kwargs):
         for name, value in DEFAULTS.items():
             setattr(self, name, kwargs.pop(name, value))
+        if self.quantized:
+            assert self.quantized_checkpoints_path, "quantized_checkpoints_path is required"
         if type(self.on_device_sampling_config) is dict:
             self.on_device_sampling_config = OnDeviceSamplingConfig(
                 **self.on_device_sampling_config
