@@ -147,3 +147,22 @@ def test_a_zip_that_unpacks_to_too_much(tmp_path: Path) -> None:
         data[at : at + 4] = struct.pack("<I", 2**32 - 2)
     path.write_bytes(data)
     assert why(path) == "it unpacks to more than 4 GiB"
+
+
+def test_a_file_that_torch_has_saved(tmp_path: Path) -> None:
+    import torch
+
+    class Program(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for lnc in (1, 2):
+                data = torch.frombuffer(bytearray(named(lnc)), dtype=torch.uint8)
+                self.register_buffer(f"graph{lnc}", data)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.graph1.sum()
+
+    torch.jit.script(Program()).save(str(tmp_path / "model.pt"))
+    found = list(neffs_in(tmp_path / "model.pt"))
+    assert [f.neff.name for f in found] == ["graph1.neff", "graph2.neff"]
+    assert {f.member.rpartition("/")[0] for f in found} == {"model/data"}

@@ -55,7 +55,7 @@ def check_outputs(
     models = [f"{place}/{MODEL}" if place else MODEL for place in places]
     made = _made(work)
     for title in models:
-        reason = _model(out / title, made)
+        reason = _model(out / title, {neff.program for neff in made.values()})
         if reason:
             wrong.append(f"{title} {reason}")
     checked, suspects = [], []
@@ -63,7 +63,7 @@ def check_outputs(
         path = _neff_path(work, graph)
         name = f"{graph['submodel']} at bucket {graph['bucket']}"
         try:
-            neff = read_neff(path)
+            neff = made.get(path) or read_neff(path)
             reason = _unfit(neff, target)
         except CorruptArtifactError as error:
             reason = f": {error.details['why']}"
@@ -133,12 +133,12 @@ def _neff_path(work: Path, graph: Mapping[str, Any]) -> Path:
     return found
 
 
-def _made(work: Path) -> set[str]:
-    """Program digests of all that was compiled, the transformer of weight layouts included."""
-    found = set()
+def _made(work: Path) -> dict[Path, Neff]:
+    """All that was compiled and is whole, the transformer of weight layouts included."""
+    found = {}
     for path in work.rglob("*.neff"):
         with contextlib.suppress(CorruptArtifactError):  # told where a graph is looked at
-            found.add(read_neff(path).program)
+            found[path] = read_neff(path)
     return found
 
 
