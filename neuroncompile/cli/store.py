@@ -11,7 +11,7 @@ from neuroncompile.cli.state import State
 
 __all__ = ["register"]
 
-KINDS = "compile (programs), graph (their pieces) or pack (derived weights)"
+KINDS = "compile (programs), graph (their pieces), pack (derived weights) or shard (cut ones)"
 
 
 def register(app: typer.Typer, name: str, summary: str, epilog: str) -> None:

@@ -63,7 +63,7 @@ def export(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All, packed weights too.")] = False,
     kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="All of compile, graph or pack.")
+        str, typer.Option("--kind", metavar="KIND", help="All of compile, graph, pack or shard.")
     ] = "",
     target: Annotated[
         str,

@@ -20,7 +20,7 @@ from neuroncompile.store import Artifact, Store
 __all__ = ["explain_command", "ls_command", "path_command", "show_command"]
 
 
-KINDS = ("compile", "graph", "pack")
+KINDS = ("compile", "graph", "pack", "shard")
 
 
 SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -229,7 +229,14 @@ def _described(kind: str, spec: Mapping[str, Any], provenance: Mapping[str, Any]
     if kind == "graph":
         bucket = "" if spec["region"] == "edge" else f" bucket {spec['bucket']}"
         return f"{spec['submodel']} {spec['region']} {spec['dtype']} batch {spec['batch']}{bucket}"
-    return f"weights of {(provenance or {}).get('model', '?')} in {spec.get('dtype')}"
+    name = (provenance or {}).get("model")
+    of = f"weights of {name}" if name else "weights"
+    if spec["kind"] == "shard":
+        neuron = spec["neuron"]
+        count = neuron.get("local_ranks_size") or neuron.get("tp_degree") or 1
+        ranks = f"{count} rank" + ("s" if count != 1 else "")
+        return f"{of} in {neuron.get('torch_dtype')}, cut for {ranks}"
+    return f"{of} in {spec.get('dtype')}"
 
 
 def _pack(store: Store, key: str, spec: Mapping[str, Any]) -> str:

@@ -506,6 +506,11 @@ def test_shards_are_of_the_model_that_is_asked_for(bench: Bench, tmp_path: Path)
         assert rows in shard
     again = bench.build("--shard", "--tensor-parallel-size=2", "--json", model=other).document
     assert again["result"]["shards_hit"]
+    store = str(bench.place / "store")
+    rows = bench.run("--store", store, "store", "ls", "--kind=shard", "--json").document["result"][
+        "artifacts"
+    ]
+    assert {row["what"] for row in rows} == {"weights in float32, cut for 2 ranks"}
 
 
 @pytest.mark.slow

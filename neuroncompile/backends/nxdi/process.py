@@ -152,6 +152,8 @@ class Worker:
                 raise self._ended()
             event, data = frame
             sign = time.monotonic()
+            if event["event"] != "done" or not data:  # not at every token
+                self.memory.sample()
             if event["event"] == "done":
                 return dict(event["result"]), data
             if event["event"] == "failed":
