@@ -26,6 +26,10 @@ def build(
     optlevel: str | None = None,
     revision: str | None = None,
     toolchain: str | None = None,
+    draft: str | None = None,
+    adapters: Mapping[str, str] | None = None,
+    model_class: str | None = None,
+    locked: bool = False,
     store: str | None = None,
     offline: bool = False,
     jobs: int | None = None,
@@ -41,6 +45,10 @@ def build(
         target: "cpu", "cpu:x86-64-v3", …; default the recipe's, else "cpu".
         config: NxDI keywords, e.g. `{"seq_len": 2048, "batch_size": 4}`.
         optlevel: "1" or "2" on cpu.
+        draft: a draft model's reference, or "self" (Neuron targets).
+        adapters: name → reference of a LoRA adapter (Neuron targets).
+        model_class: "PATH_OR_MODULE:Class" of your own (Neuron targets).
+        locked: refuse what leads to another key than neuroncompile.lock has.
         store: directory of the store; default as `neuroncompile` itself resolves it.
         require_cached: never compile; raise `CacheMissError` instead.
         tiers: URLs of tiers to look in, nearest first.
@@ -53,7 +61,9 @@ def build(
     Raises:
         neuroncompile.errors.NeuronCompileError: see `neuroncompile.errors` for the tree.
     """
-    request = _request(model, target, config, optlevel, revision, toolchain)
+    request = _request(
+        model, target, config, optlevel, revision, toolchain, draft, adapters, model_class, locked
+    )
     settings = load_settings(
         store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
     )
@@ -69,6 +79,10 @@ def load(
     optlevel: str | None = None,
     revision: str | None = None,
     toolchain: str | None = None,
+    draft: str | None = None,
+    adapters: Mapping[str, str] | None = None,
+    model_class: str | None = None,
+    locked: bool = False,
     store: str | None = None,
     offline: bool = False,
     jobs: int | None = None,
@@ -80,7 +94,9 @@ def load(
 
     Takes what `build` takes, except `push`. Use the result as a context manager, or call `close`.
     """
-    request = _request(model, target, config, optlevel, revision, toolchain)
+    request = _request(
+        model, target, config, optlevel, revision, toolchain, draft, adapters, model_class, locked
+    )
     settings = load_settings(
         store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
     )
@@ -169,6 +185,10 @@ def _request(
     optlevel: str | None,
     revision: str | None,
     toolchain: str | None,
+    draft: str | None,
+    adapters: Mapping[str, str] | None,
+    model_class: str | None,
+    locked: bool,
 ) -> BuildRequest:
     return BuildRequest(
         model=model,
@@ -177,4 +197,8 @@ def _request(
         optlevel=optlevel,
         revision=revision,
         toolchain=toolchain,
+        draft=draft,
+        adapters=tuple(f"{name}={reference}" for name, reference in (adapters or {}).items()),
+        model_class=model_class,
+        locked=locked,
     )

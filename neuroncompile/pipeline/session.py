@@ -23,6 +23,7 @@ from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.pipeline.stores import open_store
 from neuroncompile.pipeline.weights import weight_files
 from neuroncompile.runtime.chat import chat_template, render
+from neuroncompile.runtime.device_sampler import check_device_sampling
 from neuroncompile.runtime.engine import Engine
 from neuroncompile.runtime.generate import Generator
 from neuroncompile.runtime.requests import Completion, Event, Request
@@ -70,7 +71,10 @@ class Session:
         self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
     ) -> list[Completion]:
         """Decode all asks; completions in their order."""
-        requests, _ = self.prepare(asks, command_line, chat=chat)
+        requests, samplings = self.prepare(asks, command_line, chat=chat)
+        on_device = limits_of(self.built.plan).device_sampling
+        if on_device is not None:
+            check_device_sampling(on_device, samplings)
         return self._generator().generate(requests)
 
     def close(self) -> None:

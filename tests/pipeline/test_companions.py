@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from neuroncompile.errors import ConfigError
 from tests.conftest import SMALL, Done, Run
 
 TRN2 = ("--target=trn2", "--toolchain=sdk-2.28", "--dry-run", "--json", *SMALL)
@@ -371,3 +372,26 @@ def test_only_a_recipe_given_as_a_path_may_name_a_class(
     assert "theirs.toml" in error["hint"]
     direct = key(run, str(llama), f"--model-class={tmp_path}/recipes/mine.py:NeuronMine")
     assert key(run, "recipes/theirs.toml") == direct
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"draft": "self"}, "draft"),
+        ({"adapters": {"german": "org/adapter"}}, "adapters"),
+        ({"model_class": "./mine.py:Mine"}, "model.class"),
+        ({"locked": True}, "lock"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_python_takes_what_the_command_line_takes(
+    more: dict[str, Any], field: str, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cpu target refuses each by name, so each has arrived."""
+    import neuroncompile
+
+    monkeypatch.chdir(tmp_path)
+    for call in (neuroncompile.build, neuroncompile.load):
+        with pytest.raises(ConfigError) as caught:
+            call(str(llama), store=str(tmp_path / "store"), **more)
+        assert caught.value.field == field
