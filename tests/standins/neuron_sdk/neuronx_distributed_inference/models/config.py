@@ -75,6 +75,7 @@ DEFAULTS = {
     "lora_config": None,
     "scratchpad_page_size": None,
     "target": None,
+    "on_cpu": False,
 }
 
 
