@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from neuroncompile.errors import UsageError
+from neuroncompile.errors import ConfigError, UsageError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.build import Built
 from neuroncompile.pipeline.build_command import obtain
@@ -26,6 +27,7 @@ def build(
     optlevel: str | None = None,
     revision: str | None = None,
     toolchain: str | None = None,
+    overrides: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
     draft: str | None = None,
     adapters: Mapping[str, str] | None = None,
     model_class: str | None = None,
@@ -45,9 +47,11 @@ def build(
         target: "cpu", "cpu:x86-64-v3", …; default the recipe's, else "cpu".
         config: NxDI keywords, e.g. `{"seq_len": 2048, "batch_size": 4}`.
         optlevel: "1" or "2" on cpu.
-        draft: a draft model's reference, or "self" (Neuron targets).
-        adapters: name → reference of a LoRA adapter (Neuron targets).
-        model_class: "PATH_OR_MODULE:Class" of your own (Neuron targets).
+        overrides: a table like that of `--override-neuron-config`, or several of which the last
+            wins: laid over `config`, nested tables merged, vLLM's older names understood.
+        draft: reference of a draft model for speculation, or "self" (Neuron targets).
+        adapters: LoRA adapter's name → reference, to make room for (Neuron targets).
+        model_class: your own NxDI class, "./file.py:Class" or "module:Class" (Neuron targets).
         locked: refuse what leads to another key than neuroncompile.lock has.
         store: directory of the store; default as `neuroncompile` itself resolves it.
         require_cached: never compile; raise `CacheMissError` instead.
@@ -61,8 +65,18 @@ def build(
     Raises:
         neuroncompile.errors.NeuronCompileError: see `neuroncompile.errors` for the tree.
     """
-    request = _request(
-        model, target, config, optlevel, revision, toolchain, draft, adapters, model_class, locked
+    request = BuildRequest(
+        model=model,
+        target=target,
+        flags=_flags(config),
+        overrides=_overrides(overrides),
+        optlevel=optlevel,
+        revision=revision,
+        toolchain=toolchain,
+        draft=draft,
+        adapters=_adapters(adapters),
+        model_class=model_class,
+        locked=locked,
     )
     settings = load_settings(
         store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
@@ -79,6 +93,7 @@ def load(
     optlevel: str | None = None,
     revision: str | None = None,
     toolchain: str | None = None,
+    overrides: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
     draft: str | None = None,
     adapters: Mapping[str, str] | None = None,
     model_class: str | None = None,
@@ -94,8 +109,18 @@ def load(
 
     Takes what `build` takes, except `push`. Use the result as a context manager, or call `close`.
     """
-    request = _request(
-        model, target, config, optlevel, revision, toolchain, draft, adapters, model_class, locked
+    request = BuildRequest(
+        model=model,
+        target=target,
+        flags=_flags(config),
+        overrides=_overrides(overrides),
+        optlevel=optlevel,
+        revision=revision,
+        toolchain=toolchain,
+        draft=draft,
+        adapters=_adapters(adapters),
+        model_class=model_class,
+        locked=locked,
     )
     settings = load_settings(
         store=store, offline=offline, jobs=jobs, toolchain=toolchain, tiers=tiers
@@ -178,27 +203,48 @@ class LoadedModel:
         self.close()
 
 
-def _request(
-    model: str,
-    target: str | None,
-    config: Mapping[str, Any] | None,
-    optlevel: str | None,
-    revision: str | None,
-    toolchain: str | None,
-    draft: str | None,
-    adapters: Mapping[str, str] | None,
-    model_class: str | None,
-    locked: bool,
-) -> BuildRequest:
-    return BuildRequest(
-        model=model,
-        target=target,
-        flags={name: (f"config {name}", value) for name, value in (config or {}).items()},
-        optlevel=optlevel,
-        revision=revision,
-        toolchain=toolchain,
-        draft=draft,
-        adapters=tuple(f"{name}={reference}" for name, reference in (adapters or {}).items()),
-        model_class=model_class,
-        locked=locked,
+def _flags(config: Mapping[str, Any] | None) -> dict[str, tuple[str, Any]]:
+    return {name: (f"config {name}", value) for name, value in (config or {}).items()}
+
+
+def _overrides(tables: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """As `--override-neuron-config` takes them, so that both are read by the same code."""
+    several: Any = [tables] if isinstance(tables, Mapping) else tables
+    if not isinstance(several, (list, tuple)) or not all(isinstance(t, Mapping) for t in several):
+        raise ConfigError(
+            f"overrides is {tables!r}; it must be a table of NxDI keywords, or several",
+            field="overrides",
+            value=repr(tables),
+            legal="a mapping, or a list of mappings",
+            hint='for example overrides={"on_device_sampling_config": {"top_k": 1}}',
+        )
+    try:
+        return tuple(json.dumps(dict(table)) for table in several)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"overrides holds a value that JSON has not: {error}",
+            field="overrides",
+            value=repr(tables),
+            legal="text, numbers, booleans, None, lists and tables",
+            hint='a dtype is its name, for example "bfloat16"',
+        ) from None
+
+
+def _adapters(adapters: Mapping[str, str] | None) -> tuple[str, ...]:
+    """As `--adapter` takes them: NAME=REF."""
+    if adapters is not None and not isinstance(adapters, Mapping):
+        raise _bad_adapters(adapters)
+    for name, reference in (adapters or {}).items():
+        if not (isinstance(name, str) and isinstance(reference, str)) or "=" in name:
+            raise _bad_adapters({name: reference})
+    return tuple(f"{name}={reference}" for name, reference in (adapters or {}).items())
+
+
+def _bad_adapters(value: Any) -> ConfigError:
+    return ConfigError(
+        f"adapters holds {value!r}, which is no name with a reference",
+        field="adapters",
+        value=repr(value),
+        legal="a table of names without '=' to references",
+        hint='for example adapters={"german": "org/adapter@main"}',
     )
