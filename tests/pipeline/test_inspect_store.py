@@ -70,4 +70,4 @@ def test_explain_names_the_field(run: Run, llama: Path, store_root: Path, built_
 def test_a_misspelt_kind_is_refused(run: Run, store_root: Path) -> None:
     done = run("store", "ls", "--kind", "compiles", "--store", str(store_root))
     assert done.code == 5
-    assert "compile, graph or pack" in done.err
+    assert "compile, graph, pack or shard" in done.err
