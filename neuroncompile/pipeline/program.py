@@ -37,6 +37,10 @@ from neuroncompile.store import Layer, Store
 
 __all__ = ["compile_whole", "order_of", "reference_of"]
 
+NEEDS_WEIGHTS = ":NeuronQwen3VLForCausalLM"
+"""It interpolates position embeddings on the host (modeling_qwen3_vl_vision.py); none is in a
+graph, so the key stays without weights."""
+
 
 @contextmanager
 def compile_whole(
@@ -144,7 +148,7 @@ class _Build:
         while True:
             try:
                 return compile_program(
-                    order_of(self.plan, self.diagnosis.python),
+                    self._order(),
                     scratch=scratch,
                     cache=self.settings.cache,
                     jobs=self.jobs,
@@ -176,6 +180,15 @@ class _Build:
                     hint=f"free space on {self.store.root} and /tmp, then run the same command",
                 ) from None
             self._again_or_raise(failure, scratch)
+
+    def _order(self) -> Order:
+        """The order, with the checkpoint for a class that reads it when it is constructed."""
+        order = order_of(self.plan, self.diagnosis.python)
+        if not order.reference.endswith(NEEDS_WEIGHTS):
+            return order
+        from neuroncompile.pipeline.shards import weight_paths
+
+        return order._replace(weights=weight_paths(self.plan.model, self.settings, self.output))
 
     # --- what the worker tells
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from neuroncompile.backends.base import File
 from neuroncompile.backends.nxdi.inference_config import without_places
+from neuroncompile.backends.nxdi.model_directory import lay_out
 from neuroncompile.backends.nxdi.outputs import Checked, check_outputs
 from neuroncompile.backends.nxdi.process import Limits, Worker
 from neuroncompile.backends.nxdi.surroundings import environment, family_of, neff_cache
@@ -50,6 +51,7 @@ class Order(NamedTuple):
         neuron: NxDI keywords, those included that no key has.
         draft: "model", "neuron" and "reference" of a draft in the same program.
         python: the toolchain's interpreter.
+        weights: file name → safetensors, for the families whose constructor looks into them.
     """
 
     spec: Mapping[str, Any]
@@ -58,6 +60,7 @@ class Order(NamedTuple):
     neuron: Mapping[str, Any]
     draft: Mapping[str, Any] | None
     python: str
+    weights: Mapping[str, Path] = {}
 
 
 class Compiled(NamedTuple):
@@ -178,7 +181,7 @@ def graph_name(graph: Mapping[str, Any]) -> str:
 
 def _places(order: Order, root: Path) -> dict[str, Any]:
     """The order's members that name files, which are written here."""
-    _write(root / "model", model_config(order.model, order.spec))
+    lay_out(root / "model", model_config(order.model, order.spec), order.weights)
     draft = None
     if order.draft is not None:
         _write(root / "draft", model_config(order.draft["model"], order.spec, "draft"))

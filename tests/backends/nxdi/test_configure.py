@@ -22,7 +22,7 @@ from neuroncompile.pipeline.program import order_of
 from neuroncompile.pipeline.request import BuildRequest
 from neuroncompile.settings import load_settings
 from tests.backends.nxdi import vendor
-from tests.backends.nxdi.tiny import CONFIGS, MODELS
+from tests.backends.nxdi.tiny import CONFIGS, MODELS, QWEN2_VL
 
 pytestmark = [pytest.mark.neuron, vendor.needed]
 
@@ -114,6 +114,11 @@ def directly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
             reference = ARCHITECTURES[model["architectures"][0]].nxdi
             cases.append({"class": reference, "model": str(directory), "neuron": asked})
             names.append(f"{family} {name}")
+    return dict(zip(names, constructed(cases, place), strict=True))
+
+
+def constructed(cases: list[dict[str, Any]], place: Path) -> list[dict[str, Any]]:
+    """What the vendor's interpreter makes of each case by itself."""
     script = Path(__file__).with_name("direct.py")
     done = subprocess.run(
         [str(vendor.PYTHON), "-s", str(script)],
@@ -124,7 +129,8 @@ def directly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
         cwd=place,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(names, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 def stripped(value: Any) -> Any:
@@ -174,3 +180,28 @@ def test_both_spellings_of_a_config(family: str, worker: Worker, tmp_path: Path)
     )
     assert first["config"]["rope_theta"] == 54321.0
     assert stripped(first) == stripped(second)
+
+
+def test_image_to_text_has_two_configs(worker: Worker, tmp_path: Path) -> None:
+    from neuroncompile.models.families import ARCHITECTURES
+
+    vision = {"batch_size": 1, "seq_len": 256, "buckets": [1], "fused_qkv": True}
+    vision |= {"torch_dtype": "bfloat16", "logical_nc_config": 2}
+    (tmp_path / "direct").mkdir()
+    (tmp_path / "direct" / "config.json").write_text(json.dumps(QWEN2_VL))
+    case = {
+        "class": ARCHITECTURES["Qwen2VLForConditionalGeneration"].nxdi,
+        "model": str(tmp_path / "direct"),
+        "neuron": {
+            **CONFIGS["plain"],
+            "enable_bucketing": True,
+            "logical_nc_config": 2,
+            "vision_neuron_config": dict(vision),
+        },
+    }
+    (wanted,) = constructed([case], tmp_path)
+    neuron = {**CONFIGS["plain"], "vision_neuron_config": vision}
+    ours = configured(worker, planned(QWEN2_VL, neuron, tmp_path / "a"), tmp_path / "b")
+    assert ours["graphs"] == wanted["graphs"]
+    assert {row[0] for row in ours["graphs"]} >= {"vision_encoder_model"}
+    assert stripped(ours["config"]) == stripped(wanted["config"])

@@ -44,8 +44,52 @@ MODELS: dict[str, dict[str, Any]] = {
         initial_context_length=256, sliding_window=128,
         layer_types=["sliding_attention", "full_attention"],
     ),
+    "gemma3": _family(
+        "Gemma3ForCausalLM", "gemma3_text", head_dim=8, query_pre_attn_scalar=8,
+        sliding_window=128, sliding_window_pattern=2, rope_local_base_freq=10000.0,
+        hidden_activation="gelu_pytorch_tanh",
+    ),
+    "dbrx": {
+        "architectures": ["DbrxForCausalLM"],
+        "model_type": "dbrx",
+        "d_model": 64,
+        "n_heads": 8,
+        "n_layers": 2,
+        "max_seq_len": 512,
+        "vocab_size": 512,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "pad_token_id": 0,
+        "attn_config": {"kv_n_heads": 4, "rope_theta": 10000.0, "clip_qkv": 8},
+        "ffn_config": {
+            "ffn_hidden_size": 128,
+            "moe_num_experts": 4,
+            "moe_top_k": 2,
+            "ffn_act_fn": {"name": "silu"},
+        },
+    },
 }  # fmt: skip
 """Family → config.json."""
+
+QWEN2_VL: dict[str, Any] = {
+    **_family("Qwen2VLForConditionalGeneration", "qwen2_vl"),
+    "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]},
+    "vision_token_id": 8,
+    "vision_start_token_id": 5,
+    "image_token_id": 6,
+    "video_token_id": 7,
+    "vision_config": {
+        "depth": 2,
+        "embed_dim": 64,
+        "hidden_size": 64,
+        "num_heads": 4,
+        "patch_size": 14,
+        "in_channels": 3,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "mlp_ratio": 4,
+    },
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"seq_len": 256, "torch_dtype": "bfloat16"},
