@@ -307,8 +307,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "pad_num_blocks_to_even": "an even number of blocks",
     },
     "RouterConfig": {
-        "router_act_fn": "turns the router's logits into weights",
-        "router_dtype": "number format of the router",
+        "act_fn": "turns the router's logits into weights",
+        "dtype": "number format of the router",
     },
 }
 # fmt: on

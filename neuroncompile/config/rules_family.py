@@ -135,8 +135,8 @@ def pinned(case: Case) -> list[str]:
     fixed: list[tuple[str, object]] = []
     if case.family == "qwen3_moe":
         fixed += [
-            ("router_config.router_dtype", "float32"),
-            ("router_config.router_act_fn", "softmax"),
+            ("router_config.dtype", "float32"),
+            ("router_config.act_fn", "softmax"),
             ("disable_numeric_cc_token", True),
             ("disable_normalize_top_k_affinities", False),
         ]

@@ -288,8 +288,8 @@ CLASSES: dict[str, tuple[Row, ...]] = {
         ("pad_num_blocks_to_even", "bool", False, "graph"),
     ),
     "RouterConfig": (
-        ("router_act_fn", "str", "softmax", "graph"),
-        ("router_dtype", "dtype", "float32", "graph"),
+        ("act_fn", "str", "softmax", "graph"),
+        ("dtype", "dtype", "float32", "graph"),
     ),
 }
 # fmt: on
@@ -354,7 +354,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "quantization_scale_dtype": ("f32", "f8e8m0"),
     "k_quant_method": ("per_tensor_symmetric", "per_key_symmetric", "per_channel_symmetric"),
     "v_quant_method": ("per_tensor_symmetric", "per_key_symmetric", "per_channel_symmetric"),
-    "router_act_fn": ("softmax", "sigmoid"),
+    "act_fn": ("softmax", "sigmoid"),
     "glu_type": ("glu", "swiglu"),
     "block_sharding_strategy": ("HI_LO", "PING_PONG"),
     "target": ("trn1", "trn1n", "inf2", "trn2", "trn3"),

@@ -149,7 +149,7 @@ BASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
             "moe_ep_degree": 4,
             "batch_size": 16,
             "blockwise_matmul_config": {"block_size": 256, "skip_dma_token": True},
-            "router_config": {"router_act_fn": "softmax"},
+            "router_config": {"act_fn": "softmax"},
             "on_device_sampling_config": {"do_sample": True},
         },
     ),

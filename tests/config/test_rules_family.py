@@ -71,9 +71,9 @@ ROWS = [
     ),
     Row(
         rules.pinned,
-        {"router_config": {"router_dtype": "bfloat16"}},
-        "router_config.router_dtype",
-        {"router_config": {"router_dtype": "float32"}},
+        {"router_config": {"dtype": "bfloat16"}},
+        "router_config.dtype",
+        {"router_config": {"dtype": "float32"}},
         of("qwen3_moe"),
     ),
     Row(rules.pinned, {"disable_numeric_cc_token": False}, "disable_numeric_cc_token",

@@ -262,8 +262,6 @@ _MISSING: Any = object()
 
 
 def _held(actual: Any, name: str) -> Any:
-    if name == "dtype":
-        name = "torch_dtype"
     return getattr(actual, name, _MISSING)
 
 
