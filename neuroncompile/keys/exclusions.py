@@ -15,6 +15,7 @@ __all__ = [
     "MODEL_EXCLUSIONS",
     "NEURON_EXCLUSIONS",
     "SHARD_EXCLUSIONS",
+    "SIZES",
     "Exclusion",
     "without",
 ]
@@ -135,25 +136,29 @@ _LENGTHS = "sizes graphs and the cache; weights have neither rows nor lengths"
 _CHOOSING = "chooses a token or a graph; no weight is cut by it"
 _CUT = "NxDI 0.9's sharding reads it nowhere (model_builder.py shard_checkpoint, checkpoint hooks)"
 
+SIZES: dict[str, Exclusion] = {
+    name: Exclusion(_LENGTHS, _CUT)
+    for name in (
+        "batch_size",
+        "ctx_batch_size",
+        "tkg_batch_size",
+        "max_batch_size",
+        "spec_batch_size",
+        "seq_len",
+        "max_context_length",
+        "max_length",
+        "n_positions",
+        "buckets",
+        "context_encoding_buckets",
+        "token_generation_buckets",
+        "token_generation_batches",
+        "prefix_buckets",
+    )
+}
+"""NxDI keywords in which the programs of one family differ."""
+
 SHARD_EXCLUSIONS: dict[str, Exclusion] = {
-    **{
-        name: Exclusion(_LENGTHS, _CUT)
-        for name in (
-            "batch_size",
-            "ctx_batch_size",
-            "tkg_batch_size",
-            "max_batch_size",
-            "spec_batch_size",
-            "seq_len",
-            "max_context_length",
-            "max_length",
-            "n_positions",
-            "buckets",
-            "context_encoding_buckets",
-            "token_generation_buckets",
-            "token_generation_batches",
-        )
-    },
+    **SIZES,
     **{
         name: Exclusion(_CHOOSING, _CUT)
         for name in (

@@ -27,7 +27,7 @@ from neuroncompile.keys import spec_key
 from neuroncompile.output import Output
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.program import reference_of
-from neuroncompile.pipeline.shards import quantised_in, shard_spec_of, weight_paths
+from neuroncompile.pipeline.shards import draft_order, quantised_in, shard_spec_of
 from neuroncompile.settings import Settings
 from neuroncompile.store import Store
 
@@ -95,9 +95,8 @@ def open_engine(
     """Load the program of `plan`; `held` ends what has to end with the engine.
 
     Raises:
-        RunError: no device, other versions than it was compiled with, or it cannot be loaded.
+        RunError: other versions than it was compiled with, no cores left, or it cannot be loaded.
     """
-    check_device(plan.target.platform)
     try:
         python = NxdiBackend(plan.target.platform).interpreter(plan.toolchain.python)
     except ToolchainError as error:
@@ -170,17 +169,22 @@ def load_order(
 
     The program's own directory is made anew: model.pt, shards if the store has them for this
     model, and a neuron_config.json that is written for it.
+
+    Raises:
+        RunError: its quantised weights have not been made.
     """
     files = {path.name: path for path in weights}
     model = lay_out(place / "model", plan.model.config, files, plan.model.generation_config)
-    draft = None
-    if plan.draft is not None:
-        own = weight_paths(plan.draft, settings, output)
-        draft = {
-            "model": str(lay_out(place / "draft", plan.draft.config, own)),
-            "neuron": dict(plan.draft_neuron),
-        }
     packed = quantised_in(plan.spec, plan.model, settings, store)
+    if packed is None and plan.config.get("quantized"):
+        raise RunError(
+            f"this program takes quantised weights, and {settings.store} has none of "
+            f"{plan.model.name}",
+            hint="build it with --shard, which makes and keeps them; then run it again",
+        )
+    # only what is quantised reads it
+    quantized = place if packed is None else held.enter_context(store.lease(packed))
+    draft = draft_order(plan, place / "draft", quantized, settings, output)
     key = spec_key(shard_spec_of(plan.spec, plan.model, settings, draft=plan.draft, packed=packed))
     shards = None if plan.adapters else store.lookup("shard", key)
     program = place / "program"
@@ -191,25 +195,26 @@ def load_order(
         root = held.enter_context(store.lease(shards))
         for path in root.rglob("*.safetensors"):
             _link(path, program / path.relative_to(root))
-    quantized = None if packed is None else str(held.enter_context(store.lease(packed)))
     text = for_model(
         json.loads((view / "constructed.json").read_text()),
         path=str(model),
         config=plan.model.config,
         transformers=plan.toolchain.packages.get("transformers", ""),
         sharded=shards is not None,
-        quantized=quantized,
-        draft=None if draft is None else str(draft["model"]),
+        quantized=None if packed is None else str(quantized),
+        draft=None if draft is None else draft["model"],
+        draft_config={} if plan.draft is None else plan.draft.config,
+        own_class=plan.custom is not None,
     )
     (program / "neuron_config.json").write_text(text, encoding="utf-8")
     return {
         "class": reference_of(plan),
         "model": str(model),
-        "neuron": with_quantised(plan.config.plain(), Path(quantized or "missing")),
+        "neuron": with_quantised(plan.config.plain(), quantized),
         "draft": draft,
         "view": str(program),
         "sharded": shards is not None,
-        "quantized": quantized,
+        "quantized": None if packed is None else str(quantized),
     }
 
 

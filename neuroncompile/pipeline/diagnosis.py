@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,16 @@ class Diagnosis:
 
     Attributes:
         python: the toolchain's interpreter.
-        jobs: compilers at once.
     """
 
     def __init__(self, plan: Plan, settings: Settings, output: Output) -> None:
         self.plan, self.settings, self.output = plan, settings, output
         self.python = NxdiBackend(plan.target.platform).interpreter(plan.toolchain.python)
-        self.jobs = settings.jobs or self._default_jobs()
+
+    @cached_property
+    def jobs(self) -> int:
+        """Compilers at once; where memory is short for one, it is said here."""
+        return self.settings.jobs or self._default_jobs()
 
     def limits(self) -> Limits:
         """When a compile is stopped."""

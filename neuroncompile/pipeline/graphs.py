@@ -25,7 +25,7 @@ from neuroncompile.pipeline.sharing import Tiers
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 
-__all__ = ["Assembled", "compile_graphs"]
+__all__ = ["Assembled", "compile_graphs", "refuse_rejected"]
 
 
 @dataclass(slots=True)
@@ -58,7 +58,8 @@ def _assemble(work: _Work) -> Assembled:
     if missing or not work.graphs:
         backend.preflight()
         _same_toolchain(plan, backend)
-        work.refuse_what_was_rejected(missing)
+        for graph in missing:
+            refuse_rejected(store, work.settings, "graph", graph.key, graph.name)
     work.output.note(_announcement(plan, len(work.graphs), len(missing)))
     for graph in work.graphs:
         if graph.key in work.have:
@@ -73,6 +74,29 @@ def _assemble(work: _Work) -> Assembled:
         raise _interrupted(kept, len(work.graphs), work.settings) from None
     layers = _layers(backend.program(plan.spec), store, work.graphs, work.have)
     return Assembled(layers, tuple(work.compiled), tuple(work.reused))
+
+
+def refuse_rejected(store: Store, settings: Settings, kind: str, key: str, name: str) -> None:
+    """Say again what a compiler has said of this very spec within the last day.
+
+    Raises:
+        CompileError: it was rejected, and `settings.retry_failed` is not set.
+    """
+    failure = store.failure(kind, key)
+    if failure is None or settings.retry_failed:
+        return
+    raise CompileError(
+        f"{name} was rejected {age(failure.since)}: {failure.reason}",
+        hint="--retry-failed compiles it again; another configuration or toolchain has "
+        "another key and is not held back",
+        details={
+            "graph": name,
+            "key": key,
+            "attempts": failure.attempts,
+            "log": None if failure.log is None else str(store.blob_path(failure.log)),
+            "remembered": True,
+        },
+    )
 
 
 class _Work:
@@ -116,26 +140,6 @@ class _Work:
         with suppress(CorruptArtifactError):  # collected this instant: as if never found
             self.held.enter_context(self.store.hold(found))
             self.have[graph.key] = found
-
-    def refuse_what_was_rejected(self, graphs: Iterable[Graph]) -> None:
-        """Say again what a compiler has said of this very spec within the last day."""
-        for graph in graphs:
-            failure = self.store.failure("graph", graph.key)
-            if failure is None or self.settings.retry_failed:
-                continue
-            log = None if failure.log is None else str(self.store.blob_path(failure.log))
-            raise CompileError(
-                f"{graph.name} was rejected {age(failure.since)}: {failure.reason}",
-                hint="--retry-failed compiles it again; another configuration or toolchain has "
-                "another key and is not held back",
-                details={
-                    "graph": graph.name,
-                    "key": graph.key,
-                    "attempts": failure.attempts,
-                    "log": log,
-                    "remembered": True,
-                },
-            )
 
     def _remember(self, error: CompileError) -> None:
         """Keep what is sure to come again, with the compiler's log, for a day."""

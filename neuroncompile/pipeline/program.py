@@ -25,9 +25,9 @@ from neuroncompile.errors import (
     StoreError,
 )
 from neuroncompile.keys.exclusions import NEURON_EXCLUSIONS, without
-from neuroncompile.output import Output, age
+from neuroncompile.output import Output
 from neuroncompile.pipeline.diagnosis import Diagnosis, tail
-from neuroncompile.pipeline.graphs import Assembled
+from neuroncompile.pipeline.graphs import Assembled, refuse_rejected
 from neuroncompile.pipeline.plan import Plan
 from neuroncompile.pipeline.progress import BuildProgress
 from neuroncompile.pipeline.redact import Redactor
@@ -35,7 +35,7 @@ from neuroncompile.pipeline.request import WayAround
 from neuroncompile.settings import Settings
 from neuroncompile.store import Layer, Store
 
-__all__ = ["compile_whole", "order_of", "reference_of"]
+__all__ = ["compile_whole", "draft_reference", "order_of", "reference_of"]
 
 NEEDS_WEIGHTS = ":NeuronQwen3VLForCausalLM"
 """It interpolates position embeddings on the host (modeling_qwen3_vl_vision.py); none is in a
@@ -92,7 +92,7 @@ def order_of(plan: Plan, python: str) -> Order:
         draft = {
             "model": plan.draft.config,
             "neuron": without(plan.draft_neuron, NEURON_EXCLUSIONS, nested=True),
-            "reference": _draft_reference(plan),
+            "reference": draft_reference(plan),
         }
     return Order(
         spec=plan.spec,
@@ -104,7 +104,7 @@ def order_of(plan: Plan, python: str) -> Order:
     )
 
 
-def _draft_reference(plan: Plan) -> str | None:
+def draft_reference(plan: Plan) -> str | None:
     """The draft's class where it is of another family; an EAGLE head runs in its target's."""
     from neuroncompile.errors import ModelError
     from neuroncompile.models.architecture import architecture_of
@@ -140,7 +140,7 @@ class _Build:
     def run(self, scratch: Path) -> Compiled:
         self.diagnosis.check_nodes()
         self.diagnosis.check_toolchain()
-        self._refuse_what_was_rejected()
+        refuse_rejected(self.store, self.settings, "compile", self.plan.key, "this program")
         self.output.note(
             f"compiling {self.plan.key[:12]} for {self.plan.target.text} with "
             f"{self.plan.toolchain.name}, {self.jobs} at once"
@@ -154,7 +154,7 @@ class _Build:
                     jobs=self.jobs,
                     limits=self.diagnosis.limits(),
                     on_event=self._on_event,
-                    on_tick=self._on_tick,
+                    on_tick=self.progress.tick,
                     fresh=self.fresh,
                     on_wait=self._wait,
                     keep=lambda work: _keep_graphs(work, scratch / "work"),
@@ -211,9 +211,6 @@ class _Build:
 
     def _wait(self) -> None:
         self.output.note("another build of this family is compiling; its turn is first")
-
-    def _on_tick(self, silent: float) -> None:
-        self.progress.tick(silent)
 
     def _decide(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Whether this graph is compiled again, while the others go on."""
@@ -308,25 +305,6 @@ class _Build:
             f"interrupted; {done} of {self.progress.total} graphs are kept in the compiler's cache",
             hint="the same command goes on from there" if done else "nothing half-made is left",
             details={"graphs_kept": done, "graphs": self.progress.total},
-        )
-
-    # --- before
-
-    def _refuse_what_was_rejected(self) -> None:
-        failure = self.store.failure("compile", self.plan.key)
-        if failure is None or self.settings.retry_failed:
-            return
-        log = None if failure.log is None else str(self.store.blob_path(failure.log))
-        raise CompileError(
-            f"this program was rejected {age(failure.since)}: {failure.reason}",
-            hint="--retry-failed compiles it again; another configuration or toolchain has another "
-            "key and is not held back",
-            details={
-                "key": self.plan.key,
-                "attempts": failure.attempts,
-                "log": log,
-                "remembered": True,
-            },
         )
 
 

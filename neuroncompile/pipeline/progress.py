@@ -80,7 +80,7 @@ class BuildProgress:
         if self.output.moving:
             self.output.progress(f"  {self.done}/{self.total} done, {elapsed}: {names}")
         elif now - self._said >= HEARTBEAT:
-            self.output.note(f"  still compiling {names} ({self.done}/{self.total}, {elapsed})")
+            self.output.note(f"  still at work: {names} ({self.done}/{self.total}, {elapsed})")
             self._said = now
 
 

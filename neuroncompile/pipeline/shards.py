@@ -6,14 +6,12 @@ what `quantized` asks NxDI to make of a checkpoint first. Neither is in a progra
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.backends.nxdi.backend import NxdiBackend
 from neuroncompile.backends.nxdi.compile import with_quantised
 from neuroncompile.backends.nxdi.model_directory import lay_out
 from neuroncompile.backends.nxdi.outputs import MODEL, check_shards, shard_titles
@@ -24,16 +22,18 @@ from neuroncompile.keys import digest_of, pack_spec, shard_spec, spec_key
 from neuroncompile.keys.canonical import canonical_bytes
 from neuroncompile.models import PinnedModel
 from neuroncompile.output import Output
+from neuroncompile.pipeline.diagnosis import Diagnosis, tail
 from neuroncompile.pipeline.plan import Plan
-from neuroncompile.pipeline.program import reference_of
-from neuroncompile.pipeline.progress import Transfer, waiter
+from neuroncompile.pipeline.program import draft_reference, reference_of
+from neuroncompile.pipeline.progress import BuildProgress, Transfer, waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.settings import Settings
 from neuroncompile.store import Artifact, Layer, Store
 from neuroncompile.store.oci import WEIGHT
 
-__all__ = ["quantised", "quantised_in", "shard_spec_of", "sharded", "weight_paths"]
+__all__ = ["draft_order", "quantised", "quantised_in", "shard_spec_of", "sharded", "weight_paths"]
 
+_OPERATIONS = {"shard": "shard", "pack": "quantize"}
 _QUANTISING = (
     "quantization_type",
     "quantization_dtype",
@@ -54,6 +54,24 @@ def weight_paths(model: PinnedModel, settings: Settings, output: Output) -> dict
     return {w.name: w.path for w in fetched.weights if w.path is not None}
 
 
+def draft_order(
+    plan: Plan, directory: Path, quantized: Path, settings: Settings, output: Output
+) -> dict[str, Any] | None:
+    """The "draft" of a worker's order, its checkpoint laid out in `directory`; None without one.
+
+    Args:
+        quantized: directory of the quantised checkpoint, where the program takes one.
+    """
+    if plan.draft is None:
+        return None
+    files = weight_paths(plan.draft, settings, output)
+    return {
+        "class": draft_reference(plan),
+        "model": str(lay_out(directory, plan.draft.config, files)),
+        "neuron": with_quantised(plan.draft_neuron, quantized),
+    }
+
+
 def quantised(plan: Plan, settings: Settings, output: Output, store: Store) -> Artifact | None:
     """The quantised checkpoint that the config asks for; None where it asks for none.
 
@@ -69,7 +87,7 @@ def quantised(plan: Plan, settings: Settings, output: Output, store: Store) -> A
         return found
     with store.single_flight("pack", key, waiter(output, "quantises these weights")):
         found = store.lookup("pack", key)
-        return found or _made(plan, settings, output, store, "quantize", spec)
+        return found or _made(plan, settings, output, store, "pack", spec)
 
 
 def quantised_in(
@@ -169,28 +187,25 @@ def _made(
     spec: dict[str, Any],
     packed: Artifact | None = None,
 ) -> Artifact:
-    """Have the worker make it, look at it, publish it."""
+    """Have the worker make a `shard` or `pack` artifact, look at it, publish it."""
     began = time.monotonic()
-    output.note(f"{'cutting' if kind == 'shard' else 'quantising'} weights of {plan.model.name}")
+    diagnosis = Diagnosis(plan, settings, output)
+    diagnosis.check_toolchain()  # the program may be a hit, that no compiler was asked for
+    doing = f"{'cutting' if kind == 'shard' else 'quantising'} weights of {plan.model.name}"
+    output.note(doing)
     scratch = store.scratch(kind)
     try:
-        order = _order(plan, settings, output, scratch)
         where = scratch / "out" if packed is None else store.view(packed)
-        order["neuron"] = with_quantised(order["neuron"], where)
-        result = _ordered(plan, settings, scratch, {"op": kind, **order})
+        order = _order(plan, settings, output, scratch, where)
+        result = _ordered(diagnosis, scratch, doing, {"op": _OPERATIONS[kind], **order})
         titles = [title for title in result["files"] if title.endswith(".safetensors")]
+        wanted = titles or [MODEL]
         if kind == "shard":
-            neuron = json.loads(result["neuron"])
-            places = sorted({title.partition("/weights/")[0] for title in titles if "/w" in title})
-            wanted = shard_titles(neuron, places if places and places != ["weights"] else ("",))
-            check_shards(scratch / "out", wanted)
-        else:
-            check_shards(scratch / "out", titles or [MODEL])
+            wanted = shard_titles(result["ranks"], result["places"])
+        check_shards(scratch / "out", wanted)
         layers = [Layer(t, path=scratch / "out" / t, media_type=WEIGHT) for t in titles]
         record = provenance(plan, [], time.monotonic() - began)
-        return store.publish(
-            "shard" if kind == "shard" else "pack", spec, layers, provenance=record
-        )
+        return store.publish(kind, spec, layers, provenance=record)
     except OSError as error:
         raise StoreError(
             f"weights cannot be written: {error.strerror or error}",
@@ -205,49 +220,50 @@ def _made(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _order(plan: Plan, settings: Settings, output: Output, scratch: Path) -> dict[str, Any]:
+def _order(
+    plan: Plan, settings: Settings, output: Output, scratch: Path, quantized: Path
+) -> dict[str, Any]:
     model = lay_out(
         scratch / "model", plan.model.config, weight_paths(plan.model, settings, output)
     )
-    draft = None
-    if plan.draft is not None:
-        files = weight_paths(plan.draft, settings, output)
-        draft = {
-            "model": str(lay_out(scratch / "draft", plan.draft.config, files)),
-            "neuron": dict(plan.draft_neuron),
-        }
     return {
         "class": reference_of(plan),
         "model": str(model),
-        "neuron": plan.config.plain(),
-        "draft": draft,
+        "neuron": with_quantised(plan.config.plain(), quantized),
+        "draft": draft_order(plan, scratch / "draft", quantized, settings, output),
         "optlevel": None,
         "out": str(scratch / "out"),
     }
 
 
 def _ordered(
-    plan: Plan, settings: Settings, scratch: Path, order: Mapping[str, Any]
+    diagnosis: Diagnosis, scratch: Path, doing: str, order: Mapping[str, Any]
 ) -> dict[str, Any]:
-    python = NxdiBackend(plan.target.platform).interpreter(plan.toolchain.python)
     for name in ("work", "cwd"):
         (scratch / name).mkdir()
-    cache = neff_cache(settings.cache)
     log = scratch / "log"
     worker = Worker(
-        python,
-        environment=environment(plan.spec, python, work=scratch / "work", cache=cache),
+        diagnosis.python,
+        environment=environment(
+            diagnosis.plan.spec,
+            diagnosis.python,
+            work=scratch / "work",
+            cache=neff_cache(diagnosis.settings.cache),
+        ),
         directory=scratch / "cwd",
         log=log,
+        limits=diagnosis.limits(),
     )
+    worker.watch(scratch / "out")
+    progress = BuildProgress(diagnosis.output, total=1)
+    progress.start(doing)
     try:
-        return worker.order(order)[0]
+        return worker.order(order, on_tick=progress.tick)[0]
     except (OrderFailed, WorkerEnded, OverLimit) as error:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise CompileError(
             f"NxD Inference could not {order['op']} the weights: {error}",
             hint="the last lines of its output are in the error's details (--json)",
-            details={"how": str(error), "last_lines": lines[-20:], "deterministic": False},
+            details={"how": str(error), "last_lines": tail(log, 20), "deterministic": False},
         ) from None
     finally:
         worker.close()

@@ -107,14 +107,7 @@ def reproduce_command(plan: Plan, runs: int, settings: Settings, output: Output)
     return code
 
 
-def reduce_command(
-    plan: Plan,
-    settings: Settings,
-    output: Output,
-    *,
-    limit: int = 60,
-    directory: Path | None = None,
-) -> int:
+def reduce_command(plan: Plan, settings: Settings, output: Output, *, limit: int = 60) -> int:
     """Shrink a program that fails while it fails in the same way, and write what is left."""
     trials = Trials(plan, settings, output)
     order = trials.order()

@@ -514,6 +514,25 @@ def test_shards_are_of_the_model_that_is_asked_for(bench: Bench, tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_shards_of_a_program_at_hand_are_cut_by_its_own_toolchain(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The program is found without asking a compiler; the key of its shards names one still."""
+    assert bench.build().code == 0
+    other = StandIn(tmp_path / "sdk", {"neuronx-distributed-inference": "0.7.1"})
+    text = bench.toolchain.file.read_text().replace(bench.toolchain.python, other.python)
+    moved = tmp_path / "moved.toml"
+    moved.write_text(text)
+    done = bench.build("--shard", "--json", f"--toolchain={moved}")
+    assert done.code == 5, done.err
+    assert (
+        "neuronx-distributed-inference 0.9.17334 asked, 0.7.1 here"
+        in (done.document["error"]["message"])
+    )
+    assert not list((bench.place / "store" / "v1" / "actions" / "shard").glob("*"))
+
+
+@pytest.mark.slow
 def test_shards_do_not_depend_on_buckets(bench: Bench) -> None:
     first = bench.build("--shard", "--json").document["result"]
     second = bench.build("--shard", "--json", "--token-generation-buckets=32,64").document["result"]

@@ -68,12 +68,10 @@ class Compiled(NamedTuple):
 
     Attributes:
         files: layers of the artifact; they lie in the scratch directory.
-        graphs: each with submodel, batch, bucket and what is known of its NEFF.
         peak_memory: bytes that worker and compilers held at most.
     """
 
     files: tuple[File, ...]
-    graphs: tuple[Mapping[str, Any], ...]
     peak_memory: int
 
 
@@ -109,7 +107,7 @@ def compile_program(
     graphs = neff_cache(cache)
     graphs.mkdir(parents=True, exist_ok=True)
     with fixed_directory(family_of(order.spec), on_wait) as root:
-        for name in ("model", "draft", "work", "out", "logs", "cwd"):
+        for name in ("work", "out", "logs", "cwd"):
             (root / name).mkdir()
         worker = Worker(
             order.python,
@@ -138,12 +136,10 @@ def compile_program(
             raise
         finally:
             worker.close()
-    return Compiled(files, checked.graphs, worker.memory.peak)
+    return Compiled(files, worker.memory.peak)
 
 
-def model_config(
-    config: Mapping[str, Any], spec: Mapping[str, Any], part: str = "model"
-) -> dict[str, Any]:
+def model_config(config: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """config.json of a model as a compile may see it: what the key has, and nothing else.
 
     Two fine-tunes with one key are compiled from equal files. The padding token stands in no
@@ -184,7 +180,7 @@ def _places(order: Order, root: Path) -> dict[str, Any]:
     lay_out(root / "model", model_config(order.model, order.spec), order.weights)
     draft = None
     if order.draft is not None:
-        _write(root / "draft", model_config(order.draft["model"], order.spec, "draft"))
+        lay_out(root / "draft", model_config(order.draft["model"], order.spec))
         draft = {
             "model": str(root / "draft"),
             "neuron": with_quantised(order.draft["neuron"], root / "quantized"),
@@ -212,11 +208,6 @@ def with_quantised(neuron: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 _PARTS = ("text_neuron_config", "vision_neuron_config")
-
-
-def _write(directory: Path, config: Mapping[str, Any]) -> None:
-    text = json.dumps(config, indent=2, sort_keys=True)
-    (directory / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _collect(

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from neuroncompile.backends.nxdi.worker import HEAD
 from neuroncompile.errors import ToolchainError
@@ -58,23 +58,18 @@ class OverLimit(Exception):  # noqa: N818
         self.which = which
 
 
-class Limits:
+class Limits(NamedTuple):
     """When a worker is stopped.
 
-    Args:
+    Attributes:
         seconds: for one order; None for no limit.
         silence: seconds without an event, a line of the log or a change in the work tree.
         memory: bytes of resident memory of the whole group; None for no limit of ours.
     """
 
-    def __init__(
-        self,
-        *,
-        seconds: float | None = None,
-        silence: float | None = None,
-        memory: int | None = None,
-    ) -> None:
-        self.seconds, self.silence, self.memory = seconds, silence, memory
+    seconds: float | None = None
+    silence: float | None = None
+    memory: int | None = None
 
 
 class Worker:
@@ -94,9 +89,9 @@ class Worker:
         environment: Mapping[str, str],
         directory: Path,
         log: Path,
-        limits: Limits | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - a tuple
     ) -> None:
-        self.log, self.limits = log, limits or Limits()
+        self.log, self.limits = log, limits
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(

@@ -16,46 +16,21 @@ from typing import Any
 
 from neuroncompile.keys import digest_of
 from neuroncompile.keys.canonical import canonical_bytes
+from neuroncompile.keys.exclusions import SIZES, without
 
 __all__ = ["environment", "family_of", "neff_cache", "runtime_environment"]
 
 INHERITED = ("HOME", "LD_LIBRARY_PATH", "TMPDIR", "USER")
 """All of the caller's environment that a worker sees, besides the path."""
 
-_SIZES = (
-    "batch_size",
-    "ctx_batch_size",
-    "tkg_batch_size",
-    "max_batch_size",
-    "spec_batch_size",
-    "seq_len",
-    "max_context_length",
-    "max_length",
-    "n_positions",
-    "buckets",
-    "context_encoding_buckets",
-    "token_generation_buckets",
-    "token_generation_batches",
-    "prefix_buckets",
-)
-
 
 def family_of(spec: Mapping[str, Any]) -> str:
     """SHA-256, 64 hex digits, of a compile spec less its buckets, batches and lengths."""
-    parts = {name: value for name, value in spec.items() if name not in ("neuron", "draft")}
-    parts["neuron"] = _without_sizes(spec["neuron"])
+    parts = {**spec, "neuron": without(spec["neuron"], SIZES, nested=True)}
     if "draft" in spec:
-        draft = spec["draft"]
-        parts["draft"] = {**draft, "neuron": _without_sizes(draft["neuron"])}
+        own = without(spec["draft"]["neuron"], SIZES, nested=True)
+        parts["draft"] = {**spec["draft"], "neuron": own}
     return digest_of(canonical_bytes(parts))
-
-
-def _without_sizes(neuron: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_sizes(value) if isinstance(value, Mapping) else value
-        for name, value in neuron.items()
-        if name not in _SIZES
-    }
 
 
 def neff_cache(cache: Path) -> Path:

@@ -314,7 +314,6 @@ def graphs_of(app: Any) -> list[dict[str, Any]]:
                         "index": index,
                         "batch": int(bucket[0]) if pair else int(neuron.batch_size),
                         "bucket": list(bucket) if pair else int(bucket),
-                        "priority": getattr(wrapper, "priority_model_idx", None) == index,
                         "flags": str(wrapper.compiler_args),
                     }
                 )
@@ -556,17 +555,15 @@ def shard(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
     out = os.path.join(order["out"], "")
     channel.send({"event": "stage", "name": "sharding"})
     if hasattr(app, "shard_text_weights"):
-        for place, call in (
-            ("text_model", app.shard_text_weights),
-            ("vision_model", app.shard_vision_weights),
-        ):
-            os.makedirs(out + place, exist_ok=True)
-            call(out + place + "/")
+        calls = {"text_model": app.shard_text_weights, "vision_model": app.shard_vision_weights}
     else:
-        app.shard_weights(out)
-    held = ("start_rank_id", "local_ranks_size", "world_size")
-    neuron = {name: plain(getattr(config.neuron_config, name)) for name in held}
-    return {"files": _files(Path(order["out"])), "neuron": json.dumps(neuron)}
+        calls = {"": app.shard_weights}
+    for place, call in calls.items():
+        os.makedirs(out + place, exist_ok=True)
+        call(os.path.join(out, place, ""))
+    held = ("start_rank_id", "local_ranks_size")
+    ranks = {name: plain(getattr(config.neuron_config, name)) for name in held}
+    return {"files": _files(Path(order["out"])), "places": list(calls), "ranks": ranks}
 
 
 def quantize(order: dict[str, Any], channel: Channel) -> dict[str, Any]:
@@ -604,8 +601,6 @@ class Loaded:
             self.app.to_cpu()
         else:
             self.app.load(os.path.join(order["view"], ""))
-        for name, value in (order.get("after") or {}).items():
-            setattr(self.app.config.neuron_config, name, value)
         encodes = [g for g in graphs_of(self.app) if g["submodel"] == "context_encoding_model"]
         buckets = [g["bucket"] for g in encodes if isinstance(g["bucket"], int)]
         self.smallest = max(2, min(buckets, default=2))

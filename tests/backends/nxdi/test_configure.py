@@ -78,7 +78,7 @@ def configured(worker: Worker, plan: Plan, place: Path) -> dict[str, Any]:
     draft = None
     if order.draft is not None:
         (place / "draft").mkdir(exist_ok=True)
-        text = json.dumps(model_config(order.draft["model"], order.spec, "draft"))
+        text = json.dumps(model_config(order.draft["model"], order.spec))
         (place / "draft" / "config.json").write_text(text)
         draft = {"model": str(place / "draft"), "neuron": order.draft["neuron"]}
     result, _ = worker.order(
