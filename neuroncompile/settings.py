@@ -24,6 +24,7 @@ __all__ = [
     "without_settings",
 ]
 
+LOCK = "neuroncompile.lock"
 ENVIRONMENT = {
     "NEURONCOMPILE_STORE": "directory of the artifact store",
     "NEURONCOMPILE_LAYERS": "read-only stores below it, separated as in PATH",
@@ -75,6 +76,7 @@ class Settings:
         jobs: parallel compilers, or None for one per available core.
         toolchain: toolchain name or file from the environment or the settings file.
         neuron_python: interpreter with the Neuron SDK, for a toolchain that names none.
+        lock: the lock file, whether it exists or not.
         time_limit: seconds that compiling one program for Neuron may take; None for no limit.
         memory_limit: bytes that its compilers may hold; None for what the host has.
         layers: roots of stores that are only read, in the order they are asked after `store`.
@@ -96,6 +98,7 @@ class Settings:
     tier_timeout: float | None = None
     retry_failed: bool = False
     neuron_python: str | None = None
+    lock: Path = Path(LOCK)
     time_limit: float | None = None
     memory_limit: int | None = None
     warnings: tuple[str, ...] = ()
@@ -134,6 +137,7 @@ def load_settings(
         tier_timeout=_tier_timeout(env, file),
         retry_failed=retry_failed,
         neuron_python=env.get("NEURONCOMPILE_NEURON_PYTHON") or _text(file.get("neuron_python")),
+        lock=Path(env.get("NEURONCOMPILE_LOCK") or LOCK),
         time_limit=_limit("time_limit", env, file),
         memory_limit=_bytes(_limit("memory_limit", env, file)),
         warnings=tuple(_misspelt(env)),

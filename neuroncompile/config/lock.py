@@ -21,9 +21,8 @@ from neuroncompile.errors import ConfigError
 from neuroncompile.keys import digest_of
 from neuroncompile.keys.canonical import canonical_bytes
 
-__all__ = ["LOCK", "Entry", "lock_path", "read_lock", "summary", "write_lock"]
+__all__ = ["Entry", "read_lock", "summary", "write_lock"]
 
-LOCK = "neuroncompile.lock"
 _SECTIONS = ("backend", "target", "optlevel", "compiler", "neuron", "toolchain")
 
 
@@ -48,11 +47,6 @@ class Entry(NamedTuple):
             dict(self.toolchain["packages"]),
             origin=f"lock {path.name}",
         )
-
-
-def lock_path() -> Path:
-    """$NEURONCOMPILE_LOCK, else neuroncompile.lock in the working directory."""
-    return Path(os.environ.get("NEURONCOMPILE_LOCK") or LOCK)
 
 
 def read_lock(path: Path) -> dict[str, Entry]:

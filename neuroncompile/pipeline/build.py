@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from neuroncompile.backends import backend_for
 from neuroncompile.errors import ConfigError
 from neuroncompile.output import Output, human_seconds
-from neuroncompile.pipeline.plan import Plan, make_plan, toolchain_of
+from neuroncompile.pipeline.plan import Plan, locked_for, make_plan, toolchain_of
 from neuroncompile.pipeline.progress import waiter
 from neuroncompile.pipeline.provenance import provenance
 from neuroncompile.pipeline.recipes import recipe_of, target_of
@@ -88,8 +88,9 @@ def preflight(request: BuildRequest, settings: Settings, tiers: Tiers) -> Callab
         recipe = recipe_of(request.model)
         target, _ = target_of(request, recipe)
         backend = backend_for(target.platform)
+        locked = locked_for(request, settings)
         try:
-            backend.preflight(toolchain_of(backend, request, settings, recipe).python)
+            backend.preflight(toolchain_of(backend, request, settings, recipe, locked).python)
         except ConfigError:
             if recipe is None or not recipe.facts:
                 raise

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neuroncompile.config.lock import Entry, lock_path, read_lock, summary, write_lock
+from neuroncompile.config.lock import Entry, read_lock, summary, write_lock
 from neuroncompile.errors import ConfigError
 from neuroncompile.output import Output
 from neuroncompile.pipeline.request import BuildRequest
@@ -23,13 +23,12 @@ class Locked(NamedTuple):
     entry: Entry | None
 
 
-def locked_of(request: BuildRequest) -> Locked | None:
-    """What the lock says about a request; None without a lock file.
+def locked_of(request: BuildRequest, path: Path) -> Locked | None:
+    """What the lock file `path` says about a request; None where there is none.
 
     Raises:
         ConfigError: the file is broken, or --locked and there is none.
     """
-    path = lock_path()
     name = entry_name(request.model)
     if not path.is_file():
         if request.locked:
@@ -86,7 +85,7 @@ def lock_command(
     check: bool = False,
 ) -> int:
     """Run `neuroncompile lock` and return its exit code."""
-    path = Path(out) if out else lock_path()
+    path = Path(out) if out else settings.lock
     before = read_lock(path)
     after = dict(before)
     rows: list[dict[str, Any]] = []

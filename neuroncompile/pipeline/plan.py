@@ -6,7 +6,6 @@ and the Python API all go through `make_plan`, so they cannot disagree about a k
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from neuroncompile.pipeline.companions import Draft
     from neuroncompile.pipeline.lock_command import Locked
 
-__all__ = ["Plan", "architecture_for", "make_plan", "toolchain_of"]
-
-LOCK = "neuroncompile.lock"
+__all__ = ["Plan", "architecture_for", "locked_for", "make_plan", "toolchain_of"]
 
 
 class Plan(NamedTuple):
@@ -118,7 +115,7 @@ def make_plan(
     recipe = recipe_of(request.model)
     target, target_origin = target_of(request, recipe)
     backend = backend_for(target.platform)
-    locked = _locked(request)
+    locked = locked_for(request, settings)
     if locked is not None and locked.entry is not None:
         pins = locked.entry.revisions
         reference = recipe.model_ref if recipe is not None else request.model
@@ -312,15 +309,13 @@ def _early(request: BuildRequest, recipe: Recipe | None, target: Target) -> None
     _optlevel(backend_for(target.platform), request)
 
 
-def _locked(request: BuildRequest) -> Locked | None:
-    """Most directories have no lock file, and pay for one look."""
-    if request.unlocked or not (
-        request.locked or os.path.exists(os.environ.get("NEURONCOMPILE_LOCK") or LOCK)
-    ):
+def locked_for(request: BuildRequest, settings: Settings) -> Locked | None:
+    """What a lock file says about a request; most directories have none, and pay for one look."""
+    if request.unlocked or not (request.locked or settings.lock.is_file()):
         return None
     from neuroncompile.pipeline.lock_command import locked_of
 
-    return locked_of(request)
+    return locked_of(request, settings.lock)
 
 
 def toolchain_of(

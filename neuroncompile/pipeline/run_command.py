@@ -65,14 +65,16 @@ def run_command(request: RunRequest, settings: Settings, output: Output) -> int:
         sampling_of(ask, request.sampling, {})  # an illegal value is said before anything else
 
     def check(speech: Speech, limits: PlannedLimits) -> None:
-        """Templates and lengths are said before a compile."""
+        """Templates, lengths and what the device cannot sample are said before a compile."""
         if asks is not None:
             prepared, samplings = speech.prepare(asks, request.sampling, chat=request.chat)
             check_requests(limits, prepared)
-            if limits.device_sampling is not None:
-                check_device_sampling(limits.device_sampling, samplings)
-        elif request.chat:
-            chat_template(speech.model.tokenizer_dir, speech.template_file)
+        else:
+            samplings = [sampling_of(Ask(), request.sampling, speech.model.generation_config)]
+            if request.chat:
+                chat_template(speech.model.tokenizer_dir, speech.template_file)
+        if limits.device_sampling is not None:
+            check_device_sampling(limits.device_sampling, samplings)
 
     build = request.build
     if request.artifact is not None:

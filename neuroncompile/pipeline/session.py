@@ -60,8 +60,16 @@ class Session:
     def prepare(
         self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
     ) -> tuple[list[Request], list[Sampling]]:
-        """Requests for the decoding loop, with the effective sampling of each."""
-        return self.speech.prepare(asks, command_line, chat=chat)
+        """Requests for the decoding loop, with the effective sampling of each.
+
+        Raises:
+            ConfigError: an illegal value, or one that the program's own sampling cannot honour.
+        """
+        requests, samplings = self.speech.prepare(asks, command_line, chat=chat)
+        on_device = limits_of(self.built.plan).device_sampling
+        if on_device is not None:
+            check_device_sampling(on_device, samplings)
+        return requests, samplings
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Decode, giving text as it comes."""
@@ -71,10 +79,7 @@ class Session:
         self, asks: Sequence[Ask], command_line: Mapping[str, Any], *, chat: bool
     ) -> list[Completion]:
         """Decode all asks; completions in their order."""
-        requests, samplings = self.prepare(asks, command_line, chat=chat)
-        on_device = limits_of(self.built.plan).device_sampling
-        if on_device is not None:
-            check_device_sampling(on_device, samplings)
+        requests, _ = self.prepare(asks, command_line, chat=chat)
         return self._generator().generate(requests)
 
     def close(self) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from neuroncompile.config.lock import read_lock
-from neuroncompile.errors import ConfigError
+from neuroncompile.errors import ConfigError, ToolchainError
+from neuroncompile.output import Output
+from neuroncompile.pipeline.build import preflight
+from neuroncompile.pipeline.request import BuildRequest
+from neuroncompile.pipeline.sharing import Tiers
+from neuroncompile.settings import load_settings
 from tests.conftest import Done, Run
 
 SDK = "--toolchain=sdk-2.29"
@@ -68,6 +75,23 @@ def test_another_key_is_refused_by_its_field(
     assert error["details"]["field"] == field
     assert f"neuroncompile lock {place.model}" in error["hint"]
     assert place.check(*more).code == 0
+
+
+def test_toolchain_that_only_the_lock_names_lets_a_model_be_fetched(place: Place) -> None:
+    """The check before a download asks for the toolchain that the build will have."""
+    place.write()
+    settings = load_settings(
+        store=place.root / "store",
+        environ={
+            "NEURONCOMPILE_LOCK": str(place.lock),
+            "NEURONCOMPILE_NEURON_PYTHON": sys.executable,
+        },
+    )
+    request = BuildRequest(str(place.model), target="trn2")
+    with closing(Tiers(settings, Output())) as tiers:
+        preflight(request, settings, tiers)()
+        with pytest.raises(ToolchainError):
+            preflight(request._replace(unlocked=True), settings, tiers)()
 
 
 def test_another_model_is_refused(place: Place, tmp_path: Path) -> None:
