@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from neuroncompile.runtime.engine import Engine
+from typing import Any, NamedTuple, Protocol
 
 __all__ = ["Backend", "File", "Graph"]
 
@@ -47,7 +44,7 @@ class File(NamedTuple):
 
 
 class Backend(Protocol):
-    """What the pipeline needs from a backend.
+    """What the pipeline asks of either backend; how each compiles and loads is its own.
 
     Attributes:
         name: "cpu" or "nxdi".
@@ -79,34 +76,6 @@ class Backend(Protocol):
         """
         ...
 
-    def compiler(self) -> str:
-        """What compiles, in one line for provenance."""
-        ...
-
     def graphs(self, spec: Mapping[str, Any]) -> list[Graph]:
         """The graphs of a compile spec, in the order they are worth compiling."""
-        ...
-
-    def compile(
-        self,
-        graphs: Sequence[Graph],
-        *,
-        scratch: Path,
-        cache: Path,
-        jobs: int | None,
-        on_start: Callable[[str], None],
-        on_tick: Callable[[], None],
-    ) -> Iterator[tuple[Graph, list[File]]]:
-        """Each graph with its files as it finishes; raises CompileError or StoreError.
-
-        `scratch` is emptied at the end; in `cache` a backend may keep what it can make again.
-        """
-        ...
-
-    def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """`program.json`: how an engine runs the graphs of a compile spec."""
-        ...
-
-    def load(self, view: Path, weights: Sequence[Path]) -> Engine:
-        """An engine for the program in `view`; raises RunError or ModelError."""
         ...

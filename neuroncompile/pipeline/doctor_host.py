@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from neuroncompile.backends import backend_for
+from neuroncompile.backends.cpu.backend import CpuBackend
 from neuroncompile.errors import NeuronCompileError
 from neuroncompile.hardware.host import available_memory, memory_limit
 from neuroncompile.output import human_bytes
@@ -199,7 +199,7 @@ def variables(patient: Patient) -> list[Finding]:
 def cpu_compiler(patient: Patient) -> list[Finding]:
     if not patient.target.is_cpu:
         return []
-    backend = backend_for("cpu")
+    backend = CpuBackend()
     identity = backend.identity()
     if not identity:
         return [

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neuroncompile.backends import Backend, Graph, backend_for
+from neuroncompile.backends import Graph
+from neuroncompile.backends.cpu.backend import CpuBackend
 from neuroncompile.errors import (
     CompileError,
     CorruptArtifactError,
@@ -112,7 +113,7 @@ class _Work:
     ) -> None:
         self.plan, self.store, self.held = plan, store, held
         self.settings, self.output = settings, output
-        self.backend = backend_for(plan.target.platform)
+        self.backend = CpuBackend()
         self.graphs = self.backend.graphs(plan.spec)
         self.have: dict[str, Artifact] = {}
         for graph in self.graphs:
@@ -249,7 +250,7 @@ def _announcement(plan: Plan, total: int, missing: int) -> str:
     )
 
 
-def _same_toolchain(plan: Plan, backend: Backend) -> None:
+def _same_toolchain(plan: Plan, backend: CpuBackend) -> None:
     """Compiling with another toolchain than asked for would put a false name on the result.
 
     Equal means equal: torch 2.13.0 and 2.13.0+cpu are two builds, and an engine would refuse

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neuroncompile.backends import backend_for
 from neuroncompile.errors import ConfigError, ModelError
 from neuroncompile.models import PinnedModel
 from neuroncompile.models.architecture import eos_token_ids
@@ -222,7 +221,6 @@ def open_session(
 
             check_device(plan.target.platform)
         speech = Speech(plan.model, Tokenizer(plan.model.tokenizer_dir), template_file)
-        backend = backend_for(plan.target.platform)
         if before_build is not None:
             before_build(speech, limits_of(plan))
         announce(plan, output)
@@ -239,7 +237,9 @@ def open_session(
 
             engine: Engine = open_engine(plan, view, weights.paths, settings, output, store, lease)
         else:
-            engine = backend.load(view, weights.paths)
+            from neuroncompile.backends.cpu.backend import CpuBackend
+
+            engine = CpuBackend().load(view, weights.paths)
     except BaseException:
         lease.close()
         raise

@@ -16,7 +16,7 @@ __all__ = ["CpuBackend"]
 
 
 class CpuBackend:
-    """torch.export and AOTInductor; see `backends.base.Backend` for the methods."""
+    """torch.export and AOTInductor, graph by graph; see `backends.base.Backend` for the rest."""
 
     name = "cpu"
     optlevels: tuple[str, ...] = ("1", "2")
@@ -42,6 +42,7 @@ class CpuBackend:
         check_toolchain()
 
     def compiler(self) -> str:
+        """What compiles, in one line for provenance."""
         from neuroncompile.backends.cpu.compile import compiler_version
 
         return compiler_version()
@@ -61,6 +62,16 @@ class CpuBackend:
         on_start: Callable[[str], None],
         on_tick: Callable[[], None],
     ) -> Iterator[tuple[Graph, list[File]]]:
+        """Each graph with its files as it finishes.
+
+        Args:
+            scratch: emptied at the end.
+            cache: where what can be made again may be kept.
+
+        Raises:
+            CompileError: a compiler failed.
+            StoreError: no space left.
+        """
         from neuroncompile.backends.cpu.compile import compile_graphs
 
         return compile_graphs(
@@ -73,11 +84,18 @@ class CpuBackend:
         )
 
     def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """`program.json`: how the engine runs the graphs of a compile spec."""
         from neuroncompile.backends.cpu.program import program_of
 
         return program_of(spec)
 
     def load(self, view: Path, weights: Sequence[Path]) -> Engine:
+        """An engine for the program in `view`.
+
+        Raises:
+            RunError: it cannot be loaded.
+            ModelError: the weights are not those of its model.
+        """
         from neuroncompile.backends.cpu.engine import load
 
         return load(view, weights)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from neuroncompile.backends.base import File, Graph
+from neuroncompile.backends.base import Graph
 from neuroncompile.errors import ToolchainError
-
-if TYPE_CHECKING:
-    from neuroncompile.runtime.engine import Engine
 
 __all__ = ["NxdiBackend"]
 
@@ -78,9 +74,6 @@ class NxdiBackend:
             )
         return python
 
-    def compiler(self) -> str:
-        return ""
-
     def graphs(self, spec: Mapping[str, Any]) -> list[Graph]:
         """One graph a submodel and bucket; none where NxDI pairs lengths itself.
 
@@ -113,21 +106,3 @@ class NxdiBackend:
             )
             for bucket in buckets or ()
         ]
-
-    def compile(
-        self,
-        graphs: Sequence[Graph],
-        *,
-        scratch: Path,
-        cache: Path,
-        jobs: int | None,
-        on_start: Callable[[str], None],
-        on_tick: Callable[[], None],
-    ) -> Iterator[tuple[Graph, list[File]]]:
-        raise AssertionError("programs for Neuron are compiled whole: nxdi.compile")
-
-    def program(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return {}
-
-    def load(self, view: Path, weights: Sequence[Path]) -> Engine:
-        raise AssertionError("programs for Neuron are loaded by a worker: pipeline.device")
