@@ -29,6 +29,13 @@ FIRST = [
     ("token_generation_model", 64),
 ]
 BUG = "[INTERNAL_ERROR] [NCC_ILCM902] LegalizeCCOp error"  # in no table
+SEEN = {
+    "BASE_COMPILE_WORK_DIR", "HF_HUB_OFFLINE", "HOME", "LC_ALL", "LD_LIBRARY_PATH",
+    "NEURON_CC_FLAGS", "NEURON_COMPILE_CACHE_URL", "NEURON_LOGICAL_NC_CONFIG",
+    "NEURON_PLATFORM_TARGET_OVERRIDE", "PATH", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "TMPDIR",
+    "TOKENIZERS_PARALLELISM", "TRANSFORMERS_OFFLINE", "USER",
+}  # fmt: skip
+"""All that a compiler may see of an environment besides the key's `compiler.env`."""
 TOO_LARGE = (
     "2026-05-01T10:11:12Z [ERROR] [NCC_EBVF030] The number of instructions generated exceeds "
     "the limit"
@@ -157,8 +164,19 @@ def test_compiler_sees_the_keys_inputs_and_no_others(bench: Bench) -> None:
     env = {
         "HF_TOKEN": "hf_" + "s" * 34,
         "NEURON_CC_FLAGS": "--enable-mixed-precision --log_level=1",
+        "NEURON_FUSE_SOFTMAX": "1",
     }
-    assert bench.build("-O3", **env).code == 0
+    built = bench.build("-O3", "--json", **env)
+    assert built.code == 0, built.err
+    key = built.document["result"]["key"]
+    shown = bench.run("--store", str(bench.place / "store"), "store", "show", key, "--json")
+    compiler = shown.document["result"]["spec"]["compiler"]
+    assert compiler["args"] == ["--enable-mixed-precision"]  # a level of logging is in no key
+    assert compiler["env"] == {"NEURON_FUSE_SOFTMAX": "1"}
+    for call in bench.toolchain.calls:
+        assert call["env"]["NEURON_CC_FLAGS"] == "--enable-mixed-precision"
+        assert compiler["env"].items() <= call["env"].items()
+        assert call["env"].keys() <= {*SEEN, *compiler["env"]}
     flags = [call["flags"] for call in bench.toolchain.calls]
     assert all(" -O3" in f and "-O1" not in f and "-O2" not in f for f in flags)
     assert all("--lnc=2" in f and "--target=trn2" in f for f in flags)
