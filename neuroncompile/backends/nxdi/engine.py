@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,12 @@ class NxdiEngine:
         position_ids: NDArray[np.int64],
         seq_ids: NDArray[np.int64],
         sampling_params: Any = None,
-        adapters: Sequence[str] | None = None,
     ) -> Any:
         """One step; see `runtime.engine.Engine.forward`.
 
         Args:
             sampling_params: float32 [B, 3] of top_k, top_p and temperature, where the program
                 samples.
-            adapters: name of each row's LoRA adapter.
 
         Returns:
             Logits, float32 [B, vocab_size]; or tokens, int64 [B], where the program samples.
@@ -83,8 +81,6 @@ class NxdiEngine:
                 for name, array in tensors.items()
             ],
         }
-        if adapters is not None:
-            head["adapters"] = [adapters[row] for row in order]
         try:
             result, data = self._worker.order(head, [a.data.cast("B") for a in tensors.values()])
         except (OrderFailed, WorkerEnded, OverLimit) as error:
@@ -140,12 +136,17 @@ class NxdiEngine:
 def _failed(what: str, error: Exception, worker: Worker) -> RunError:
     lines: list[str] = []
     with contextlib.suppress(OSError):
-        lines = worker.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = worker.log.read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()][-20:]
     reason = str(error)
-    if isinstance(error, WorkerEnded) and error.killed_for_memory:
-        reason = "the host's memory ran out"
+    if isinstance(error, WorkerEnded):
+        if error.killed_for_memory:
+            reason = "the host's memory ran out"
+        elif lines:
+            reason = f"{error}, last saying: {lines[-1]}"
     return RunError(
         f"{what} failed: {reason}",
-        hint=f"the worker's log is {worker.log}; neuroncompile doctor looks at the machine",
-        details={"how": reason, "log": str(worker.log), "last_lines": lines[-20:]},
+        hint="the last lines of its output are in the error's details (--json); "
+        "neuroncompile doctor looks at the machine",
+        details={"how": reason, "last_lines": lines},  # the log itself goes with the worker
     )

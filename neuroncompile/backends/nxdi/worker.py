@@ -631,31 +631,24 @@ class Loaded:
         ids, positions = given["input_ids"], given["position_ids"]
         rows = torch.as_tensor(given["seq_ids"])
         params = given.get("sampling_params")
-        more: dict[str, Any] = {}
-        if head.get("adapters") is not None:
-            more["adapter_ids"] = head["adapters"]
         with torch.no_grad():
             if int(positions[:, 0].max()) > 0:
-                outs = [self._call(ids, positions, rows, params, more)]
+                outs = [self._call(ids, positions, rows, params)]
             else:
                 outs = []
                 for row in range(ids.shape[0]):
                     count = int((positions[row] >= 0).sum())
                     one = slice(row, row + 1)
-                    if "adapter_ids" in more:
-                        more["adapter_ids"] = head["adapters"][one]
                     chosen = None if params is None else params[one]
                     outs.append(
-                        self._call(
-                            ids[one, :count], positions[one, :count], rows[one], chosen, more
-                        )
+                        self._call(ids[one, :count], positions[one, :count], rows[one], chosen)
                     )
         result = torch.cat(outs).contiguous()
         dtype = "int64" if result.dtype == torch.int64 else "float32"
         shape = {"name": "out", "dtype": dtype, "shape": list(result.shape)}
         return {"tensors": [shape]}, result.numpy().tobytes()
 
-    def _call(self, ids: Any, positions: Any, rows: Any, params: Any, more: Any) -> Any:
+    def _call(self, ids: Any, positions: Any, rows: Any, params: Any) -> Any:
         import torch
 
         mask = torch.ones_like(ids) if int(positions.min()) == 0 else None
@@ -672,7 +665,6 @@ class Loaded:
             position_ids=positions,
             seq_ids=rows,
             sampling_params=params,
-            **more,
         )
         if self.config.neuron_config.on_device_sampling_config is not None:
             return out.tokens.reshape(ids.shape[0], -1)[:, -1].to(torch.int64)

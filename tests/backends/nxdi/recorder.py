@@ -4,6 +4,7 @@ The likeliest token of a row is (sum of its ids + 10 × its slot) modulo the voc
 """
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,9 @@ class Recorder(NeuronApplicationBase):
         rows = {name: None if value is None else value.tolist() for name, value in given.items()}
         with self.log.open("a") as out:
             out.write(json.dumps(rows) + "\n")
+        if int(input_ids.max()) == 98:
+            os.write(2, b"nrt_init failed\n")
+            os._exit(3)
         if int(input_ids.max()) == 99:
             raise RuntimeError("NRT_EXEC_UNIT_UNRECOVERABLE status=101 message=stop")
         chosen = (input_ids.sum(1) + 10 * seq_ids) % self.config.vocab_size

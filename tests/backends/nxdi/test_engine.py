@@ -143,9 +143,16 @@ def test_device_that_fails_is_a_run_error(opened: Opened) -> None:
     with pytest.raises(RunError, match="status=101") as caught:
         engine.forward(rows([99]), rows([3]), rows(0))
     assert caught.value.exit_code == 10
-    assert Path(caught.value.details["log"]).is_file()
     engine.close()
     engine.close()
+
+
+def test_last_words_of_a_worker_that_dies_are_told(opened: Opened) -> None:
+    """Its log is among what goes when the program is closed."""
+    engine, _ = opened()
+    with pytest.raises(RunError, match="status 3, last saying: nrt_init failed") as caught:
+        engine.forward(rows([98]), rows([3]), rows(0))
+    assert caught.value.details["last_lines"][-1] == "nrt_init failed"
 
 
 def test_the_loop_decodes_on_it(opened: Opened, tmp_path: Path) -> None:
